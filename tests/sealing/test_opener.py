@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sealing.peers import GROUP, Peer, meet, settle
 
+from roamcast.broker.store import StoreFullError
 from roamcast.sealing import (
     HANDSHAKE,
     FrameOpener,
@@ -17,10 +18,12 @@ from roamcast.sealing import (
 )
 from roamcast.sealing.frame import NONCE
 from roamcast.sealing.opener import (
+    AHEAD,
     ASKS_MAX,
     IDLE_TURNS,
     LIST_MAX,
     PINS_MAX,
+    REACH,
     UNPROVEN_MAX,
     WAITING_MAX,
     encode,
@@ -139,11 +142,30 @@ def test_a_sender_that_is_heard_stays_proven() -> None:
 
 
 @settings(max_examples=40)
-@given(st.lists(st.sampled_from(["a", "b", "ab", "data", "restart a", "restart b", "turn"]), max_size=40))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "a",
+                "b",
+                "ab",
+                "data",
+                "restart a",
+                "restart b",
+                "turn",
+                "forge",
+                "forge far",
+                "leap",
+                "new disk",
+            ]
+        ),
+        max_size=40,
+    )
+)
 def test_whatever_is_lost_and_whoever_restarts_no_frame_is_accepted_twice_and_they_come_together_again(
     steps: list[str],
 ) -> None:
-    """An attacker records everything and plays all of it after each step."""
+    """An attacker records everything and plays all of it after each step. A member seals in a's name."""
     a, b = Peer(1), Peer(2)
     recording: list[bytes] = []
     accepted: set[bytes] = set()
@@ -171,6 +193,14 @@ def test_whatever_is_lost_and_whoever_restarts_no_frame_is_accepted_twice_and_th
                 a.restart()
             case "restart b":
                 b.restart()
+            case "forge" | "forge far":
+                ahead = {"forge": REACH + 10, "forge far": 10 * AHEAD}[step]
+                play(b, forged(a, a.sealer.counter + ahead, stream=len(recording) % 2))
+            case "leap":  # a is busy with others
+                a.sealer.counter += 10_000
+            case "new disk":
+                a.stable.clear()
+                a.restart()
             case "turn":
                 a.opener.turn()
                 b.opener.turn()
@@ -384,9 +414,9 @@ def test_no_nonce_is_used_twice_whenever_the_node_crashes(boots: list[tuple[int,
 
 def test_an_epoch_is_written_down_before_it_is_used_and_begins_at_the_clock() -> None:
     stable: dict[str, bytes] = {}
-    assert reserve_epoch(stable, 1_767_225_600 + 125.0) == 1_001
-    assert reserve_epoch(stable, 0.0) == 1_002  # stored: the clock does not matter
-    assert int.from_bytes(stable["sealing epoch"], "big") == 1_002
+    assert reserve_epoch(stable, 1_767_225_600 + 125.0, draw=lambda below: 5) == 1 + 7 * 128 + 5
+    assert reserve_epoch(stable, 0.0) == 903  # stored: the clock does not matter
+    assert int.from_bytes(stable["sealing epoch"], "big") == 903
     assert reserve_epoch({}, 5.0, draw=lambda below: below - 1) == 2**31
     assert reserve_epoch({}, 2_300_000_000.0) < 2**32  # in 2042
     stable["sealing epoch"] = (2**32 - 1).to_bytes(4, "big")
@@ -394,13 +424,95 @@ def test_an_epoch_is_written_down_before_it_is_used_and_begins_at_the_clock() ->
         reserve_epoch(stable)
 
 
+class Full(dict[str, bytes]):
+    def __setitem__(self, key: str, value: bytes) -> None:
+        raise StoreFullError("disk full")
+
+
+def test_boots_that_begin_with_the_same_saved_clock_share_no_nonce() -> None:
+    """A board without a battery and without storage, whose clock is set to the last saved time at each boot
+    (fake-hwclock). By chance two boots in 128 have the same epoch; their counters begin far apart."""
+    identity, ring = Identity.generate(), KeyRing(GROUP)
+    nonces: set[bytes] = set()
+    for _ in range(500):
+        sealer = Sealer(identity, ring, reserve_epoch({}, 1_800_000_000.0))
+        nonces |= {sealer.seal(1, b"x")[NONCE] for _ in range(20)}
+    assert len(nonces) == 10_000
+
+
+def test_a_node_whose_disk_takes_nothing_has_an_epoch_of_chance() -> None:
+    full = Full({"sealing epoch": (7).to_bytes(4, "big")})
+    drawn: list[int] = []
+
+    def draw(below: int) -> int:
+        drawn.append(below)
+        return 4_000_000_000
+
+    assert reserve_epoch(full, draw=draw) == 4_000_000_001 and drawn == [2**32 - 1]
+
+
+def forged(a: Peer, counter: int, stream: int = 0) -> bytes:
+    """A data frame that another member seals in a's name."""
+    return Sealer(a.identity, a.ring, a.epoch, first=counter - 1).seal(1, b"", stream)
+
+
+@pytest.mark.parametrize("stream", [0, 1])
+@pytest.mark.parametrize("steps", [(2**40 - 2,), (REACH + 900,), (AHEAD, 2 * AHEAD - 1), (-REACH - 5,)])
+def test_frames_in_a_members_name_silence_it_for_one_exchange(steps: tuple[int, ...], stream: int) -> None:
+    a, b, c = Peer(1), Peer(2), Peer(3)
+    meet(a, b, c)
+    for step in steps:
+        b.refusal(forged(a, min(a.sealer.counter + step, 2**40 - 2), stream))
+    b.refusal(a.seal(b"perhaps refused", stream=stream))
+    assert settle(a, b, c) <= 3
+    assert b.open(a.seal(b"heard again", stream=stream)).payload == b"heard again"
+    assert b.open(a.seal(b"and so is the other", stream=1 - stream)).payload
+    assert c.open(a.seal(b"others have not noticed")).payload
+
+
+def test_a_member_that_was_busy_with_others_is_heard_after_one_exchange() -> None:
+    a, b = Peer(1), Peer(2)
+    meet(a, b)
+    a.sealer.counter += AHEAD - 1
+    assert b.refusal(a.seal(b"within reach")) is None
+    a.sealer.counter += 10 * AHEAD
+    assert b.refusal(a.seal(b"too far")) is Refusal.DISTANT
+    assert settle(a, b) == 2
+    assert b.open(a.seal(b"x")).payload == b"x"
+
+
+def test_an_answer_that_is_older_than_what_was_accepted_moves_no_window_back() -> None:
+    """An attacker keeps the sender's answer away, and plays it after a window's worth of frames."""
+    a, b = Peer(1), Peer(2)
+    meet(a, b)
+    old = [a.seal(b"early") for _ in range(3)]
+    for _ in range(REACH):
+        a.seal(b"to others")
+    assert b.refusal(a.seal(b"late")) is None
+    assert b.refusal(old[0]) is Refusal.DISTANT  # so b asks a, by a new nonce
+    a.refusal(b.opener.announcement())
+    answer = a.opener.announcement()
+    frames = [a.seal(b"data") for _ in range(REACH + 5)]
+    assert [b.refusal(frame) for frame in frames] == [None] * len(frames)
+    assert b.refusal(answer) is Refusal.DISTANT
+    assert all(b.refusal(frame) is not None for frame in frames)
+
+
+def test_a_sender_whose_epoch_went_back_is_accepted_at_once_and_its_other_boot_is_not() -> None:
+    a, b = Peer(1), Peer(2)
+    a.stable["sealing epoch"] = (5_000).to_bytes(4, "big")
+    a.restart()
+    meet(a, b)
+    old, announcement = a.seal(b"unheard"), a.opener.announcement()
+    a.stable.clear()  # a new disk
+    a.restart()
+    assert a.epoch < 5_000 and b.refusal(a.seal(b"new boot")) is Refusal.STALE_EPOCH
+    settle(a, b)
+    assert b.open(a.seal(b"new")).payload == b"new"
+    assert [b.refusal(one) for one in (old, announcement)] == [Refusal.UNPROVEN] * 2
+
+
 def test_a_pin_that_cannot_be_stored_does_not_stop_the_node() -> None:
-    class Full(dict[str, bytes]):
-        def __setitem__(self, key: str, value: bytes) -> None:
-            from roamcast.broker.store import StoreFullError
-
-            raise StoreFullError("disk full")
-
     a, b = Peer(1), Peer(2)
     b.opener = FrameOpener(b.sealer, Full(), b.senders, b)
     meet(a, b)

@@ -9,10 +9,10 @@
 
 The header is authenticated as associated data. Each boot of each sender has a key of its own, derived from
 sender and epoch; the nonce is the last twelve octets of the header, which contain the counter. A node numbers
-all its frames with one counter, and no epoch is used for a second boot (`reserve_epoch`), so no nonce is used
-twice. The counters that a receiver sees on one stream have gaps. Each stream has a window of its own, so
-frames over TCP and over UDP may overtake each other. With `clear` set the payload is not encrypted, only
-authenticated.
+all its frames with one counter, from a random one on, and no epoch is used for a second boot
+(`reserve_epoch`), so no nonce is used twice. The counters that a receiver sees on one stream have gaps. Each
+stream has a window of its own, so frames over TCP and over UDP may overtake each other. With `clear` set the
+payload is not encrypted, only authenticated.
 """
 
 import struct
@@ -41,7 +41,8 @@ RESERVED = 0b01
 HANDSHAKE = 255  # the channel of announcements; a runtime's own channels are below it
 
 NODE_MAX = 2**32 - 1
-COUNTER_MAX = 2**40 - 1  # at 20,000 frames per second: 636 days without a restart
+COUNTER_MAX = 2**40 - 1
+FIRST_BITS = 39  # of the first counter; at 20,000 frames per second the rest lasts 318 days without a restart
 EPOCH_MAX = 2**32 - 1
 
 
@@ -55,6 +56,7 @@ class Refusal(Enum):
     FORGED = "forged"  # or damaged: the tag does not fit
     OWN = "own frame"  # our broadcast came back to us
     REPLAYED = "replayed"
+    DISTANT = "distant"  # far from what its sender sent last: forged by a member, or old, or much was missed
     STALE_EPOCH = "stale epoch"  # of an earlier boot of its sender
     UNPROVEN = "unproven"  # perhaps a recording: the sender has not answered our challenge yet
     BAD_ANNOUNCEMENT = "bad announcement"

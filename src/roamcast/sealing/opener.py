@@ -8,6 +8,11 @@ durable, no clock is needed, and the runtime may forget a sender, which then pro
 costs one exchange of two frames with each neighbour, begun by the first frame heard from it; an absence
 shorter than `IDLE_TURNS` turns costs nothing.
 
+Data frames are not signed, so another member can seal them in the sender's name. What he can move by it is
+mended by the same challenge: a frame far from what the sender sent last is refused and the sender is asked.
+Its signed answer says where it is, if it echoes a nonce that is younger than all that was accepted: so no
+frame is accepted twice, and a window that was moved by a forgery begins anew.
+
 Only frames that open under a group key create state; all of it is bounded. A sender's proof is kept by the
 runtime, with all else that it knows of that node (`Sender`).
 """
@@ -51,7 +56,8 @@ from roamcast.sealing.sealer import Sealer
 from roamcast.units import NodeId
 from roamcast.wire.codec import FRAME_BYTES_MAX
 
-REACH = 4_096
+REACH = 4_096  # behind the highest
+AHEAD = 65_536  # of the highest: three seconds of frames to others at 20,000 a second; chosen by us
 _MASK = (1 << REACH) - 1
 
 
@@ -63,9 +69,13 @@ class ReplayWindow:
     frames for other receivers count too. The value is chosen by us.
     """
 
-    __slots__ = ("_seen", "highest")
+    __slots__ = ("_seen", "challenge", "highest")
 
-    def __init__(self, floor: int) -> None:
+    def __init__(self, floor: int, challenge: int = 0) -> None:
+        self.challenge = challenge  # the number of our nonce when it last accepted a frame
+        self.begin(floor)
+
+    def begin(self, floor: int) -> None:
         self.highest = floor
         self._seen = _MASK  # bit n: `highest - n` was seen; at first all: the floor and below are over
 
@@ -190,15 +200,22 @@ _KEPT_PIN = "sealing pin "  # + node number: its public key, in durable storage
 class PeerProof:
     """That a sender has proven itself in one of its boots, and what it has sent in that boot."""
 
-    __slots__ = ("ciphers", "epoch", "heard", "profile", "public_key", "windows")
+    __slots__ = ("challenge", "ciphers", "epoch", "heard", "highest", "profile", "public_key", "windows")
 
-    def __init__(self, epoch: int, public_key: bytes, profile: bytes, floor: int, heard: int) -> None:
+    def __init__(
+        self, epoch: int, public_key: bytes, profile: bytes, floor: int, heard: int, challenge: int
+    ) -> None:
         self.epoch = epoch
         self.public_key = public_key
         self.profile = profile  # what it says of itself
-        self.windows = [ReplayWindow(floor) for _ in range(STREAMS)]
+        self.windows = [ReplayWindow(floor, challenge) for _ in range(STREAMS)]
+        self.highest = floor  # of all streams: one counter numbers them
         self.ciphers: dict[int, ChaCha20Poly1305] = {}
         self.heard = heard  # the turn of its last frame
+        self.challenge = challenge  # the number of our nonce when it was proven
+
+    def is_distant(self, window: ReplayWindow, counter: int) -> bool:
+        return window.highest - counter >= REACH or counter - self.highest > AHEAD
 
 
 class Sender(Protocol):
@@ -246,12 +263,14 @@ class FrameOpener:
         self._pins: BoundedDict[NodeId, bytes] = BoundedDict(PINS_MAX, self._on_pin_evicted)
         self._pins.update(_pins_in(stored))
         self._nonces: tuple[bytes, bytes] = (random_bytes(NONCE_BYTES), random_bytes(NONCE_BYTES))
+        self._challenge = 2  # the number of the first of them; that of the second is one less
+        self._draws_next = False  # the next announcement has a new nonce
         self._turn = 0
         self._echoes: BoundedDict[NodeId, bytes] = self._table("echoes", WAITING_MAX)
         self._asked: BoundedDict[NodeId, None] = self._table("asked", WAITING_MAX)
         self._tries: BoundedDict[NodeId, int] = self._table("tries", WAITING_MAX)
         self.announcement_due = False
-        self._revoked: set[NodeId] = set()  # bounded by who says so (`air/statements.py`)
+        self._revoked: set[NodeId] = set()  # bounded by the statements that stand (`air/statements.py`)
 
     # Inputs.
 
@@ -274,7 +293,8 @@ class FrameOpener:
             return self._open_unproven(data, proof)
         window = proof.windows[first >> 2 & 3]
         counter = high << 32 | low
-        if not window.is_new(counter):  # before decryption, so that a replay is cheap to refuse
+        is_distant = proof.is_distant(window, counter)
+        if not is_distant and not window.is_new(counter):  # before decryption: a replay is cheap to refuse
             raise SealError(Refusal.REPLAYED, 12, f"begins counter {counter} of node {sender} again")
         cipher = proof.ciphers.get(key_id)
         if cipher is None:
@@ -283,14 +303,23 @@ class FrameOpener:
             proof.ciphers[key_id] = cipher
         else:
             payload = _decrypted(cipher, data)
-        window.mark(counter)
-        proof.heard = self._turn
         if channel == HANDSHAKE:
             announcement = decode(data[POSITION], payload)
             if announcement.public_key != proof.public_key:
                 raise SealError(Refusal.IDENTITY, 4, f"begins node {sender}, known by another key")
+            self._find(proof, counter, announcement)
+            is_distant = proof.is_distant(window, counter)
             self._answer(sender, announcement)
             payload = b""
+        if is_distant:
+            self._ask(sender, window.challenge)
+            raise SealError(Refusal.DISTANT, 12, f"begins counter {counter}, far from node {sender}'s last")
+        if channel != HANDSHAKE or window.is_new(counter):  # not where a window has just begun anew
+            window.mark(counter)
+            if counter > proof.highest:
+                proof.highest = counter
+        window.challenge = self._challenge
+        proof.heard = self._turn
         return Opened(sender, channel, payload)
 
     def turn(self) -> None:
@@ -301,7 +330,7 @@ class FrameOpener:
                 sender.proof = None
         # The previous nonce stays valid for one turn: answers to it are in transit. A sender that is idle
         # for `IDLE_TURNS` cannot come back by a recording: both nonces are younger than its last frame.
-        self._nonces = (self._random_bytes(NONCE_BYTES), self._nonces[0])
+        self._draw()
         self._tries.clear()
         self._echoes.clear()
         self._asked.clear()
@@ -331,12 +360,15 @@ class FrameOpener:
 
     def on_forgotten(self) -> None:
         """A proven sender was forgotten. Other nonces, or a recorded answer could bring it back."""
-        self._nonces = (self._random_bytes(NONCE_BYTES), self._random_bytes(NONCE_BYTES))
+        self._draw()
+        self._draw()
 
     # What to send.
 
     def announcement(self) -> bytes:
         """A sealed frame, to be broadcast: our challenge, and the answers to challenges we have received."""
+        if self._draws_next:
+            self._draw()
         self.announcement_due = len(self._echoes) > LIST_MAX or len(self._asked) > LIST_MAX
         echoes = [(node, self._echoes.pop(node)) for node in list(self._echoes)[:LIST_MAX]]
         asked = list(self._asked)[:LIST_MAX]
@@ -370,30 +402,31 @@ class FrameOpener:
         """A frame of a sender that has not proven itself, at all or since its latest boot."""
         _, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
         counter = high << 32 | low
-        sent = (self._sealer.epoch, self._sealer.counter)
-        if sender == self._own and (channel != HANDSHAKE or (epoch, counter) <= sent):
+        if sender == self._own and (channel != HANDSHAKE or self._sealer.has_sent(epoch, counter)):
             raise SealError(Refusal.OWN, 4, "begins our own number")
         key = (key_id, sender, epoch)
         cipher = self._unproven.get(key) or self._derived(key_id, sender, epoch)
         payload = _decrypted(cipher, data)
         self._unproven.renew(key, cipher)
-        if before is not None and epoch < before.epoch:
-            raise SealError(
-                Refusal.STALE_EPOCH, 8, f"begins epoch {epoch}; node {sender} is in {before.epoch}"
-            )
+        # Of an earlier boot no announcement can echo a nonce that was drawn after the present one was proven.
+        older = 0 if before is None else before.challenge
         if channel == HANDSHAKE:
             announcement = decode(data[POSITION], payload)
             if sender == self._own:
-                raise self._clash(announcement)
+                raise self._clash(epoch, announcement)
             proof: PeerProof | None = None
-            if any(node == self._own and nonce in self._nonces for node, nonce in announcement.echoes):
+            if self._answered(announcement) > older:
                 proof = self._proof(sender, epoch, counter, announcement)
             self._answer(sender, announcement)
             if proof is not None:
                 return Opened(sender, channel, b"", proof)
             if sender not in self._echoes:  # it has not asked yet, but will; answer with our next frame
                 self._echoes.renew(sender, announcement.nonce)
-        self._ask(sender)
+        self._ask(sender, older)
+        if before is not None and epoch < before.epoch:
+            raise SealError(
+                Refusal.STALE_EPOCH, 8, f"begins epoch {epoch}; node {sender} is in {before.epoch}"
+            )
         raise SealError(
             Refusal.UNPROVEN, 4, f"begins node {sender}, which has not answered our challenge yet"
         )
@@ -410,7 +443,36 @@ class FrameOpener:
             self._pin(sender, announcement.public_key)
         self._tries.pop(sender, None)
         self._asked.pop(sender, None)
-        return PeerProof(epoch, announcement.public_key, announcement.profile, counter, self._turn)
+        key, profile = announcement.public_key, announcement.profile
+        return PeerProof(epoch, key, profile, counter, self._turn, self._challenge)
+
+    def _find(self, proof: PeerProof, counter: int, announcement: SignedAnnouncement) -> None:
+        """Where a proven sender is, if it answers a challenge: a window that was moved far beyond, by frames
+        in the sender's name, begins anew there. What a window has accepted since the challenge was drawn may
+        be younger than the answer, so such a window stays."""
+        answered = self._answered(announcement)
+        moved = [
+            window
+            for window in proof.windows
+            if window.highest - counter >= REACH and window.challenge < answered
+        ]
+        is_ahead = answered > 0 and counter - proof.highest > AHEAD
+        if (moved or is_ahead) and announcement.is_genuine():
+            for window in moved:
+                window.begin(counter)
+            proof.highest = max(counter, *(window.highest for window in proof.windows))
+
+    def _answered(self, announcement: SignedAnnouncement) -> int:
+        """The number of the youngest of our nonces that it echoes; 0: none that is valid."""
+        for place, nonce in enumerate(self._nonces):
+            if (self._own, nonce) in announcement.echoes:
+                return self._challenge - place
+        return 0
+
+    def _draw(self) -> None:
+        self._nonces = (self._random_bytes(NONCE_BYTES), self._nonces[0])
+        self._challenge += 1
+        self._draws_next = False
 
     def _pin(self, node: NodeId, public_key: bytes) -> None:
         """Remember who holds a configured number; a derived number needs no record."""
@@ -427,18 +489,22 @@ class FrameOpener:
             self._echoes.renew(sender, announcement.nonce)
             self.announcement_due = True
 
-    def _ask(self, sender: NodeId) -> None:
-        """Challenge a sender soon, unless it has left many challenges of this turn unanswered."""
+    def _ask(self, sender: NodeId, older: int) -> None:
+        """Challenge a sender soon, unless it has left many challenges of this turn unanswered; by a nonce
+        with a higher number than `older`."""
+        self._draws_next |= older >= self._challenge
         self._asked.renew(sender, None)
         tries = self._tries.get(sender, 0) + 1
         self._tries.renew(sender, tries)
         if tries <= ASKS_MAX or tries % ASKS_MAX == 0:
             self.announcement_due = True
 
-    def _clash(self, announcement: SignedAnnouncement) -> SealError:
+    def _clash(self, epoch: int, announcement: SignedAnnouncement) -> SealError:
+        same = announcement.public_key == self._sealer.identity.public_key
+        if same and epoch < self._sealer.epoch:
+            return SealError(Refusal.OWN, 4, "begins our own number, of an earlier boot")
         if not announcement.is_genuine():
             return SealError(Refusal.BAD_SIGNATURE, 17, "begins a false announcement of our own number")
-        same = announcement.public_key == self._sealer.identity.public_key
         copy = "a copy of our identity" if same else "another device with our number"
         return SealError(Refusal.CLASH, 4, f"begins node {self._own}: {copy} is in the network")
 

@@ -1,10 +1,11 @@
 """The sender: every frame is numbered, authenticated and, unless configured otherwise, encrypted.
 
 `reserve_epoch` gives one number per boot. It is durable before it is used, so that no boot can repeat the
-nonces of another. A node without storage, or whose storage was lost, takes its epoch from the wall clock, in
-eighths of a second: this exceeds all earlier epochs, as long as the node is not restarted more often than
-that. If the clock is not set either (a board without a battery), it draws a random one;
-`docs/use/security.md` has more on lost storage.
+nonces of another. A node without storage, or whose storage was lost, takes its epoch from the wall clock and
+chance; boards without a battery begin many boots with the same saved time. If the clock is not set, or the
+disk takes nothing, chance alone decides. The first counter of a boot is always drawn: should two boots have
+the same epoch all the same (a copied storage too), their nonces meet only if their runs of counters do.
+Receivers need no order of epochs, only that no two sessions are alike (`opener.py`).
 """
 
 import secrets
@@ -15,6 +16,7 @@ from roamcast.sealing.frame import (
     CLEAR,
     COUNTER_MAX,
     EPOCH_MAX,
+    FIRST_BITS,
     HEADER,
     NODE_MAX,
     NONCE,
@@ -27,7 +29,8 @@ from roamcast.sealing.identity import Identity, KeyRing
 
 STABLE_KEY = "sealing epoch"
 CLOCK_BEGINS = 1_767_225_600  # Unix time of 2026-01-01, UTC; an earlier time means that the clock is not set
-PER_SECOND = 8  # 32 bits then last until 2043
+CLOCK_STEP = 16  # seconds
+CHANCE = 128  # epochs in each step: 32 bits then last until 2043
 RANDOM_BELOW = 2**31  # a random first epoch leaves half of the numbers for later boots
 
 
@@ -36,17 +39,21 @@ def reserve_epoch(
     unix_time: float = 0.0,
     draw: Callable[[int], int] = secrets.randbelow,
 ) -> int:
-    """The epoch of this boot; durable on return. `unix_time`: the wall clock, in seconds."""
+    """The epoch of this boot; durable on return, unless the disk takes nothing. `unix_time`: the wall clock,
+    in seconds."""
     stored = stable.get(STABLE_KEY)
     if stored is not None:
         epoch = int.from_bytes(stored, "big") + 1
     elif unix_time >= CLOCK_BEGINS:
-        epoch = 1 + int((unix_time - CLOCK_BEGINS) * PER_SECOND)
+        epoch = 1 + int((unix_time - CLOCK_BEGINS) // CLOCK_STEP) * CHANCE + draw(CHANCE)
     else:
         epoch = 1 + draw(RANDOM_BELOW)
     if epoch > EPOCH_MAX:
         raise InputError("storage", "has used up all epochs of this identity; generate a new identity")
-    stable[STABLE_KEY] = epoch.to_bytes(4, "big")
+    try:
+        stable[STABLE_KEY] = epoch.to_bytes(4, "big")
+    except RoamcastError:  # a full or broken disk; what is stored stays, and its successor may be used twice
+        return 1 + draw(EPOCH_MAX)
     return epoch
 
 
@@ -55,9 +62,12 @@ class CountersExhaustedError(RoamcastError):
 
 
 class Sealer:
-    """One per running node. `epoch` comes from `reserve_epoch` and is used by no other `Sealer`, ever."""
+    """One per running node. `epoch` comes from `reserve_epoch` and is used by no other `Sealer`. `first`:
+    below the first counter, drawn from `FIRST_BITS` if not given."""
 
-    def __init__(self, identity: Identity, ring: KeyRing, epoch: int, encrypt: bool = True) -> None:
+    def __init__(
+        self, identity: Identity, ring: KeyRing, epoch: int, encrypt: bool = True, first: int | None = None
+    ) -> None:
         if not 0 < epoch <= EPOCH_MAX:
             raise InputError("epoch", f"is {epoch}, must be from 1 to {EPOCH_MAX}")
         if not 0 <= identity.node <= NODE_MAX:
@@ -66,7 +76,8 @@ class Sealer:
         self.epoch = epoch
         self._encrypt = encrypt
         self._first = [VERSION << 4 | stream << 2 | (0 if encrypt else CLEAR) for stream in range(STREAMS)]
-        self.counter = 0  # of the last frame
+        self.first = secrets.randbits(FIRST_BITS) if first is None else first
+        self.counter = self.first  # of the last frame
         self.replace_keys(ring)
 
     def replace_keys(self, ring: KeyRing) -> None:
@@ -88,6 +99,9 @@ class Sealer:
         """A frame whose payload is made with its own sender, epoch and counter, which it signs."""
         header = self._next_header(channel, 0)
         return self._sealed(header, encode(header[POSITION]))
+
+    def has_sent(self, epoch: int, counter: int) -> bool:
+        return epoch == self.epoch and self.first < counter <= self.counter
 
     def _next_header(self, channel: int, stream: int) -> bytes:
         if self.counter >= COUNTER_MAX:

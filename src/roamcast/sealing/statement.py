@@ -5,7 +5,8 @@
     joined    a device came by this invitation
 
 Any member may make them: members trust each other alike (`docs/use/security.md`). A statement is known by its
-signature, so it can come from anybody, over any way, at any time.
+signature, so it can come from anybody, over any way, at any time. That the key is the one of a configured
+number, who has met its holder knows.
 """
 
 from typing import Annotated, Literal
@@ -71,7 +72,8 @@ def decode_statement(data: bytes) -> Statement:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 10
+    """In the one form that a number has: a device must not have several places in a table."""
+    return text.isascii() and text.isdigit() and len(text) <= 10 and text == str(int(text))
 
 
 def _signed(statement: Statement) -> bytes:

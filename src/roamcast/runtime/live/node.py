@@ -49,6 +49,7 @@ from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, DurableEvent
 from roamcast.runtime.live.world import NodeWorld
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
+from roamcast.sealing.frame import FIRST_BITS
 from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
 from roamcast.strategy.base import LimitsModulators
 from roamcast.trace import Delivered
@@ -95,7 +96,8 @@ class LiveNode:
             stable = _without_storage(world) if self.storage is None else self.storage.stable
             epoch = reserve_epoch(stable, world.wall() / SECOND, world.random.randrange)
             self._trace = self._open_trace(base, epoch)
-            sealer = Sealer(identity, ring, epoch, settings.keys.encrypt)
+            first = world.random.getrandbits(FIRST_BITS)
+            sealer = Sealer(identity, ring, epoch, settings.keys.encrypt, first)
             self.journal = NodeJournal(self.number, self.clock, self.counters, self._trace)
             self.config = _config(settings)
             self.underlay_name = self.config.underlay or default_underlay(self.config.strategy)

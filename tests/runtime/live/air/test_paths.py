@@ -22,7 +22,7 @@ from roamcast.units import SECOND, Micros
 
 WIRE, RADIO = Endpoint("10.1.0.2", 4748, "eth0"), Endpoint("10.2.0.2", 4748, "wlan0")
 LINK_LOCAL = Endpoint("fe80::2", 4748, "wlan0")
-PROOF = PeerProof(1, bytes(32), b"", 0, 0)
+PROOF = PeerProof(1, bytes(32), b"", 0, 0, 1)
 RANKS = {"eth0": 0, "wlan0": 1}
 
 

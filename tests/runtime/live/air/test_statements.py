@@ -16,11 +16,18 @@ from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.options import LocalOptions
-from roamcast.runtime.live.air.statements import OF_ISSUER_MAX, STATEMENTS_MAX, Statements
+from roamcast.runtime.live.air.statements import (
+    BURST,
+    DEVICES_MAX,
+    JOINED_MAX,
+    MEMBERS_MAX,
+    OF_ISSUER_MAX,
+    Statements,
+)
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import LiveSettings
 from roamcast.sealing import Identity
-from roamcast.sealing.statement import decode_statement, make_statement
+from roamcast.sealing.statement import Kind, decode_statement, make_statement
 from roamcast.units import NodeId
 
 LOOP = asyncio.new_event_loop()  # not used: statements need clocks alone
@@ -30,17 +37,62 @@ ALICE, BOB, LOST = Identity.generate(), Identity.generate(), Identity.generate()
 
 
 def known(identity: Identity = ALICE) -> Statements:
-    return Statements(identity, {}, WORLD, Counters(), Unmoved())
+    return Statements(identity, {}, WORLD, Counters(), Door())
 
 
-class Unmoved:
-    """Does nothing about it."""
+class Door:
+    """Who is out, as an opener would have it; and whom this node has met."""
+
+    def __init__(self) -> None:
+        self.out: set[NodeId] = set()
+        self.met: dict[NodeId, bytes] = {}
 
     def on_revoked(self, node: NodeId) -> None:
-        pass
+        self.out.add(node)
 
     def on_pardoned(self, node: NodeId) -> None:
-        pass
+        self.out.discard(node)
+
+    def public_key(self, node: NodeId) -> bytes | None:
+        return self.met.get(node)
+
+
+class Told:
+    """A node's statements, over restarts, and what anybody tells it; each time another neighbour brings it,
+    unless `carrier` says who."""
+
+    def __init__(self) -> None:
+        self.stored = Disk()
+        self.time = 0  # microseconds
+        self.carrier = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.door, self.counters = Door(), Counters()
+        clocks = WORLD._replace(clock=self)
+        self.statements = Statements(ALICE, self.stored, clocks, self.counters, self.door)
+
+    def monotonic_ns(self) -> int:
+        return self.time * 1_000
+
+    def time_ns(self) -> int:
+        return time.time_ns()
+
+    def tell(self, who: Identity, kind: Kind, subject: object, carrier: NodeId | None = None) -> bool:
+        self.carrier += 1
+        octets = make_statement(who, kind, str(subject), int(time.time())).encode()
+        return self.statements.on_octets(octets, self.carrier if carrier is None else carrier)
+
+    def refused(self, reason: str) -> float:
+        return self.counters.value("statements_refused_total", reason=reason)
+
+
+class Disk(dict[str, bytes]):
+    writes = 0
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        self.writes += 1
+        super().__setitem__(key, value)
 
 
 @pytest.mark.realtime
@@ -113,10 +165,10 @@ def test_only_the_latest_word_about_a_device_stands_whatever_the_order() -> None
     for order in ([first, second], [second, first], [first, second, first]):
         statements = known()
         for one in order:
-            statements.on_octets(one.encode())
+            statements.on_octets(one.encode(), 1)
         assert statements.revoked() == [] and len(statements) == 1
     statements = known()
-    assert statements.on_octets(first.encode()) and not statements.on_octets(first.encode())
+    assert statements.on_octets(first.encode(), 1) and not statements.on_octets(first.encode(), 1)
 
 
 def test_a_revoked_device_has_no_say_and_nobody_speaks_from_the_future_or_without_end() -> None:
@@ -127,16 +179,74 @@ def test_a_revoked_device_has_no_say_and_nobody_speaks_from_the_future_or_withou
     revenge = make_statement(LOST, "revoke", str(ALICE.node), now + 60)
     ahead = make_statement(BOB, "revoke", "5", now + 10 * 86_400)
     for one in (own_pardon, revenge, ahead):
-        assert not statements.on_octets(one.encode())
+        assert not statements.on_octets(one.encode(), 1)
     assert statements.revoked() == [LOST.node]
     for number in range(2 * OF_ISSUER_MAX):
-        statements.on_octets(make_statement(BOB, "revoke", str(number), now).encode())
-    assert len(statements) == 1 + OF_ISSUER_MAX
-    for _ in range(STATEMENTS_MAX // OF_ISSUER_MAX + 1):
-        member = Identity.generate()
-        for number in range(OF_ISSUER_MAX):
-            statements.on_octets(make_statement(member, "joined", f"{number}", now).encode())
-    assert len(statements) == STATEMENTS_MAX == len(list(statements))
+        statements.on_octets(make_statement(BOB, "revoke", str(number), now).encode(), number)
+    assert len(statements) == 1 + OF_ISSUER_MAX == len(list(statements))
+
+
+def test_a_revocation_is_not_pushed_out_by_identities_that_a_thief_makes() -> None:
+    told = Told()
+    told.statements.on_met(BOB.node)
+    assert told.tell(BOB, "revoke", LOST.node)
+    for number in range(2 * JOINED_MAX):
+        told.tell(Identity.generate(), "joined", f"{number:016x}")
+    for number in range(DEVICES_MAX + 10):
+        thief = Identity.generate()
+        told.statements.on_met(thief.node)
+        told.tell(thief, "revoke", 100_000_000 + number)
+    assert LOST.node in told.statements.revoked() and LOST.node in told.door.out
+    assert len(told.statements) == DEVICES_MAX + JOINED_MAX == len(list(told.statements))
+    assert told.refused("full") == 11 and len(told.door.out) == DEVICES_MAX
+    # Nor do they keep a later one out: the word of a member that was met earlier, or of this node.
+    assert told.tell(BOB, "revoke", 7) and 7 in told.statements.revoked()
+    told.statements.issue("revoke", "8")
+    assert {7, 8, LOST.node} <= set(told.statements.revoked()) == told.door.out
+    assert len(told.door.out) == DEVICES_MAX
+    assert not told.tell(Identity.generate(), "revoke", 9)  # who was never met
+    told.restart()
+    assert {7, 8, LOST.node} <= set(told.statements.revoked())
+    assert told.tell(BOB, "revoke", 10), "and it is known over a restart who was met first"
+
+
+def test_a_neighbour_brings_new_statements_no_faster_than_one_a_second_and_the_disk_is_written_as_often() -> (
+    None
+):
+    told = Told()
+    taken = sum(told.tell(Identity.generate(), "joined", f"{number}", carrier=5) for number in range(200))
+    assert taken == BURST and told.refused("too_fast") == 200 - BURST
+    assert told.tell(BOB, "revoke", 1, carrier=6), "another neighbour has a pace of its own"
+    assert told.stored.writes == 0
+    told.statements.save()
+    told.statements.save()
+    assert told.stored.writes == 2  # the statements, and who was met
+    told.time += 3_000_000
+    assert sum(told.tell(Identity.generate(), "joined", f"{n}", carrier=5) for n in range(9)) == 3
+    told.statements.issue("revoke", "3")
+    assert told.stored.writes == 4, "what a person says here is on the disk at once"
+
+
+def test_a_statement_in_the_name_of_a_configured_number_needs_the_key_that_was_met() -> None:
+    told = Told()
+    holder, other = Identity.generate(5), Identity.generate(5)
+    assert not told.tell(holder, "revoke", LOST.node) and told.refused("issuer_not_met") == 1
+    told.door.met[5] = holder.public_key
+    assert not told.tell(other, "revoke", LOST.node)
+    assert told.tell(holder, "revoke", LOST.node)
+
+
+def test_statements_of_the_last_version_are_read_and_members_are_bounded() -> None:
+    told = Told()
+    octets = make_statement(BOB, "revoke", "7", 1_000).encode()
+    told.stored["statement device 7"] = octets
+    told.restart()
+    assert told.statements.revoked() == [7]
+    for node in range(MEMBERS_MAX + 10):
+        told.statements.on_met(node)
+    told.statements.save()
+    assert "statement device 7" not in told.stored and list(told.statements) == [octets]
+    assert len(told.stored["members met"]) < 5 * MEMBERS_MAX
 
 
 def test_what_nobody_signed_is_no_statement() -> None:
@@ -148,6 +258,7 @@ def test_what_nobody_signed_is_no_statement() -> None:
         msgspec.structs.replace(good, public_key=ALICE.public_key),
         msgspec.structs.replace(good, signature=bytes(64)),
         msgspec.structs.replace(good, subject="x"),
+        make_statement(BOB, "revoke", "007", 1_000),  # one device has one place
     ):
         with pytest.raises(WireError):
             decode_statement(bad.encode())

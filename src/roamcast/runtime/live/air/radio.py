@@ -117,6 +117,7 @@ class LiveRadio:
         for task in list(self._listening):
             task.cancel()
         self.pressure.close()
+        self.statements.save()
         self._datagrams.close()
         await self.links.close()
         self.air.close()
@@ -206,7 +207,7 @@ class LiveRadio:
                         return  # a repeat: our acknowledgement was lost
                     peer.numbers.append(number)
                 case frames.Stated(statement=statement):
-                    if self.statements.on_octets(statement):
+                    if self.statements.on_octets(statement, sender):
                         self._say([statement], None)
                 case frames.CongestionReport():
                     self.pressure.on_report(record)
@@ -269,6 +270,7 @@ class LiveRadio:
 
     def _on_proven(self, peer: Peer) -> None:
         """To the layers in a later turn: the frame that proved it is still being handled."""
+        self.statements.on_met(peer.number)
         self._loop.call_soon(self._inputs.handle, self._owner.on_acquainted, peer.number)
         if len(self.statements):
             self._loop.call_soon(self._tell_all, peer)
@@ -325,6 +327,10 @@ class LiveRadio:
     def on_pardoned(self, node: NodeId) -> None:
         self._opener.pardon(node)
 
+    def public_key(self, node: NodeId) -> bytes | None:
+        own = self._sealer.identity
+        return own.public_key if node == own.node else self._opener.public_key(node)
+
     def _report(self, report: frames.CongestionReport) -> None:
         self.air.broadcast(self._sealer.seal(frames.RECORDS, frames.congestion(report)))
 
@@ -360,6 +366,7 @@ class LiveRadio:
         now = self._inputs.clock.enter()
         self.peers.look(now)
         self._journal.look(now)
+        self.statements.save()
 
     # The interfaces.
 

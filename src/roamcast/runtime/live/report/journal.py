@@ -53,6 +53,7 @@ REFUSAL_WORDS = {
     "forged": "damaged or forged: its tag does not fit",
     "own_frame": "our own, come back to us",
     "replayed": "came twice: a repeat of the network, or a recording",
+    "distant": "far from what its sender sent last: much of it was missed, or another member forges it",
     "stale_epoch": "from before its sender's restart",
     "unproven": "the first ones of a new peer, before it answered our challenge",
     "bad_announcement": "an announcement that cannot be read: another version, or damaged",
