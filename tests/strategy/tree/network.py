@@ -170,6 +170,8 @@ class Network:
         """What is wrong with a network whose links have not changed for long."""
         physical = self.components(self.links)
         tree = self.open_tree()
+        if self.options.membership == "users":
+            return self._faults_of_members(physical, tree)
         faults = []
         if self.components(tree) != physical:
             faults.append(f"overlay {self.components(tree)} does not span {physical}")
@@ -181,6 +183,28 @@ class Network:
                 faults.append(f"{part} has leaders {leaders}")
             elif any(self.nodes[node].table.label.leader != leaders[0] for node in part):
                 faults.append(f"{part} does not agree on its leader {leaders[0]}")
+        for number, node in self.nodes.items():
+            held = {peer for peer in node.table.links if pair(number, peer) not in tree}
+            if held:
+                faults.append(f"{number} holds links to {sorted(held)} alone")
+        return faults
+
+    def _faults_of_members(self, physical: list[list[NodeId]], tree: set[Pair]) -> list[str]:
+        """The members of a partition are one tree; whoever else is on it is needed there."""
+        faults = []
+        parts = self.components(tree)
+        for part in physical:
+            members = [node for node in part if self.nodes[node].protocol.is_member]
+            on_tree = [each for each in parts if set(each) & set(members)]
+            if len(on_tree) > 1:
+                faults.append(f"members {members} are in {on_tree}")
+            leaders = [node for node in part if self.nodes[node].table.is_leader]
+            if len(leaders) != bool(members) or not set(leaders) <= set(members):
+                faults.append(f"{part} with members {members} has leaders {leaders}")
+            for other in set(part) - set(members):
+                links = [link for link in tree if other in link]
+                if len(links) == 1 or (links and not any(other in each for each in on_tree)):
+                    faults.append(f"{other} is no member and has links {links}")
         for number, node in self.nodes.items():
             held = {peer for peer in node.table.links if pair(number, peer) not in tree}
             if held:
@@ -265,6 +289,10 @@ class Network:
         else:
             self._reported.discard((end, other))
             self._step(node, lambda: node.overlay.on_neighbour_down(other))
+
+    def step(self, number: NodeId, action: Callable[[], None]) -> None:
+        """Something that a node's owner does."""
+        self._step(self.nodes[number], action)
 
     def _step(self, node: "NetworkNode", action: Callable[[], None]) -> None:
         action()

@@ -3,7 +3,7 @@
 `play(seed)` is one schedule, the same for ever: a failure says its seed. Objects are sent meanwhile, and no
 node may get one twice. Many at once, in one process, with a line for each setting:
 
-    python -m tests.strategy.tree.schedules FIRST [LAST] [--settings walking,driving,prompt,adaptive]
+    python -m tests.strategy.tree.schedules FIRST [LAST] [--settings walking,driving,prompt,adaptive,members]
 """
 
 import argparse
@@ -18,11 +18,12 @@ from roamcast.strategy.tree.parameters import TreeOptions, TreePreset
 from roamcast.units import MILLISECOND, SECOND
 
 REST_S = 90  # within which one tree per partition must stand, once links rest
-SETTINGS = ("walking", "driving", "prompt", "adaptive")
+SETTINGS = ("walking", "driving", "prompt", "adaptive", "members")
 
 
 def play(seed: int, setting: str = "driving") -> Network:
-    """`setting`: a preset, one schedule of five adaptive, or `adaptive`."""
+    """`setting`: a preset, one schedule of five adaptive, or `adaptive`; or `members`, driving, in which only
+    some nodes are members, and not always the same."""
     random = Random(seed)
     size = random.randint(3, 12)
     density = random.choice([0.2, 0.35, 0.6])
@@ -35,7 +36,8 @@ def play(seed: int, setting: str = "driving") -> Network:
     )
     is_adaptive = random.random() < 0.2 or setting == "adaptive"
     options = TreeOptions(
-        preset=cast(TreePreset, "walking" if setting == "adaptive" else setting),
+        preset=cast(TreePreset, {"adaptive": "walking", "members": "driving"}.get(setting, setting)),
+        membership="users" if setting == "members" else "all",
         adaptive=is_adaptive,
         reply_wait=random.choice([0.05, None]),
         discover_timeout=random.choice([0.3, 1.0]),
@@ -52,6 +54,10 @@ def play(seed: int, setting: str = "driving") -> Network:
         network.at(random.randrange(end), lambda: change(network, random, size, possible))
     for _ in range(random.choice([0, 40])):
         network.at(random.randrange(end), lambda: send(network, random))
+    if setting == "members":
+        share = random.choice([0.2, 0.5, 0.8])
+        for _ in range(random.choice([size, 3 * size])):
+            network.at(random.randrange(end), lambda: join_or_leave(network, random, share))
     network.run(end / SECOND)
     for number in range(size):
         if number not in network.nodes and random.random() < 0.7:
@@ -85,6 +91,12 @@ def change(network: Network, random: Random, size: int, possible: list[Pair]) ->
         tree = sorted(network.open_tree())
         if tree:
             network.cut(random.choice(tree))
+
+
+def join_or_leave(network: Network, random: Random, share: float) -> None:
+    if network.nodes:
+        node = random.choice(sorted(network.nodes))
+        network.step(node, lambda: network.nodes[node].protocol.set_member(random.random() < share))
 
 
 def send(network: Network, random: Random) -> None:

@@ -46,10 +46,10 @@ def standing_tree(options: TreeOptions, parents: dict[NodeId, NodeId | None]) ->
         table.hops = depth[node]
         table.is_leader = parent is None
         table.parent = parent
-        if options is ORIGINAL:
+        if options.protocol == "original":
             network.nodes[node].protocol._joined = True  # type: ignore[attr-defined]
         if parent is not None:
-            number = 0 if options is ORIGINAL else 1000 * parent + node
+            number = 0 if options.protocol == "original" else 1000 * parent + node
             for end, other in ((node, parent), (parent, node)):
                 network.nodes[end].table.links[other] = TreeLink(other, number, LinkState.OPEN)
                 network.nodes[end].up.append(other)

@@ -14,6 +14,7 @@ from roamcast.strategy.tree.overlay.messages import (
     GroupHello,
     OverlayMessage,
     Probe,
+    Purpose,
     ReplyStage,
     RouteReply,
     RouteRequest,
@@ -107,7 +108,8 @@ def test_a_forged_request_does_not_send_the_root_to_and_fro() -> None:
     """Found by the storm above: two nodes had the request from each other, and each yielded to it."""
     network = Network(NODES, LINKS, options=OPTIONS)
     network.run(8)
-    request = RouteRequest(6, 5258703, StatedLabel(1_000_000, 0, 1_000_000, 120), 30, 112, True, True)
+    standing = StatedLabel(1_000_000, 0, 1_000_000, 120)
+    request = RouteRequest(6, 5258703, standing, 30, 112, True, Purpose.RECONNECT)
     for to, sender in ((1, 0), (0, 1), (4, 1)):
         inject(network, to, sender, CODEC.encode(request))
     network.run(30)
@@ -131,7 +133,7 @@ def test_data_that_names_us_twice_over_no_link_of_ours_is_refused_as_a_whole(
 def test_a_storm_with_data_that_names_its_receiver_twice_does_no_lasting_harm() -> None:
     network = Network(NODES, LINKS, options=OPTIONS)
     network.run(8)
-    request = RouteRequest(0, 0, StatedLabel(0, 0, 0, 0), 0, 0, False, False)
+    request = RouteRequest(0, 0, StatedLabel(0, 0, 0, 0), 0, 0, False, Purpose.REPAIR)
     for message in (request, request, SpreadData(((0, 0), (0, 0)), b"")):
         inject(network, 0, 2, CODEC.encode(message))
         network.run(0.05)
@@ -177,7 +179,7 @@ def test_octets_that_are_no_message_are_dropped_and_counted(octets: bytes, versi
 def test_another_version_of_the_protocol_is_refused() -> None:
     network = Network([0, 1], [(0, 1)], options=OPTIONS)
     network.run(3)
-    inject(network, 0, 1, b"\x02" + CODEC.encode(Close(1))[1:])
+    inject(network, 0, 1, b"\x01" + CODEC.encode(Close(1))[1:])
     assert network.refused == 1
 
 
@@ -210,7 +212,7 @@ def test_a_close_to_an_unknown_link_is_not_answered() -> None:
 
 
 def test_the_wire_form_of_a_request_is_this() -> None:
-    request = RouteRequest(3, 70_000, StatedLabel(9, 2, 1 << 20, 1), 10, 0, False, True)
+    request = RouteRequest(3, 70_000, StatedLabel(9, 2, 1 << 20, 1), 10, 0, False, Purpose.RECONNECT)
     # version; array of 8: tag 1, requester, number (32 bits), array of 4, time to live, hops, flags
-    assert CODEC.encode(request).hex() == "01980103ce000111709409 02ce00100000010a00c2c3".replace(" ", "")
+    assert CODEC.encode(request).hex() == "02980103ce000111709409 02ce00100000010a00c201".replace(" ", "")
     assert msgspec.msgpack.decode(CODEC.encode(request)[1:])[0] == 1

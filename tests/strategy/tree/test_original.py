@@ -1,8 +1,11 @@
 """The original protocol as its draft has it: members and routers, join, prune, the selection of a leader."""
 
+import msgspec
+import pytest
 from tests.strategy.tree.network import Network
+from tests.strategy.tree.test_faults_of_the_original import standing_tree
 
-from roamcast.strategy.tree.overlay.messages import MaodvActivation
+from roamcast.strategy.tree.overlay.messages import MaodvActivation, MaodvReply, MaodvRequest
 from roamcast.strategy.tree.overlay.original import Original
 from roamcast.strategy.tree.parameters import TreeOptions
 from roamcast.units import NodeId
@@ -86,11 +89,44 @@ def test_a_member_that_leaves_and_is_no_leaf_goes_on_as_a_router() -> None:
 
 def test_a_router_that_finds_no_way_back_has_a_descendant_lead() -> None:
     network = network_of(0, 4, 5)
-    network.cut((0, 1))
+    assert network.leaders() == [5] and network.parent(2) == 5
+    network.cut((2, 5))
     network.run(60)
     assert activations(network, leader=True)
-    assert network.leaders() == [0, 5]  # members lead, no router does
-    assert network.open_tree() == {(2, 3), (3, 4), (2, 5)}  # 4 led for a while; then the two trees merged
+    assert network.leaders() == [4, 5]  # members lead, no router does
+    assert network.open_tree() == {(0, 1), (1, 2), (2, 3), (3, 4)}  # 0 led for a while; then the trees merged
+
+
+def test_a_router_does_not_answer_who_joins() -> None:
+    """Function 1 (m = j, or j = FALSE): 5 hears router 2 only, so it leads a tree of its own, and merges."""
+    network = network_of(0, 4)
+    assert network.leaders() == [0]
+    protocol(network, 5).set_member(True)
+    network.run(1.9)
+    assert not [sent for sent in network.sent if isinstance(sent.message, MaodvReply) and sent.to == 5]
+    network.run(20)
+    assert network.leaders() == [5] and (2, 5) in network.open_tree()
+
+
+@pytest.mark.parametrize("forwards", [False, True])
+def test_routers_pass_requests_on_only_in_dortmunds_code(forwards: bool) -> None:
+    """Figure 3.13 with routers. 2 lost 6; 4 and 1, routers below it, would carry its request to 5, and the
+    activation would close a cycle. In Carleton's code nobody on the tree passes a request on."""
+    options = msgspec.structs.replace(OPTIONS, member_forwarding=forwards, hello_workaround=False)
+    parents = {0: None, 6: 0, 5: 0, 2: 6, 3: 2, 4: 2, 1: 3, 7: 1, 8: 4}
+    network = standing_tree(options, parents)
+    for member in (0, 7, 8):
+        protocol(network, member).is_member = True
+    network.connect((1, 5), (1, 4))
+    network.lose = lambda sender, to, message: (
+        isinstance(message, MaodvRequest) and ({sender, to} == {2, 3} or to == 7)
+    )
+    network.sent.clear()
+    network.cut((2, 6))
+    network.run(1.5)
+    relayed = {sent.sender for sent in network.of(MaodvRequest)} & {1, 3, 4}
+    assert bool(relayed) is forwards
+    assert bool(network.cycles) is forwards
 
 
 def test_a_leader_that_leaves_has_a_descendant_lead() -> None:

@@ -71,7 +71,7 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     allowed_hello_loss: Number | None = None  # group hellos missed before the upstream is questioned
     allowed_beacon_loss: Number | None = None  # beacons missed before a neighbour is gone
     group_sequence_tolerance: Number | None = None  # how stale a reply may be to win by fewer hops
-    request_retries: Number | None = None  # requests after the first, before a partition is declared
+    request_retries: Number | None = None  # requests in vain before a partition is declared
     ttl_increment: Positive | None = None  # hops that each further request reaches beyond the last
     ttl_threshold: Positive | None = None  # hops that a request reaches at most
     beacon_interval: Seconds | None = None  # 0.2 with `prompt`, else 1
@@ -85,13 +85,14 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01  # a relayed broadcast waits up to this
     # Beyond the source: an upstream that stops sending in a stream of data is probed (R12).
     quiet_probes: bool = True
-    # Original protocol only. Who is a member of the group: all nodes (section 4.1), or those whose
-    # applications subscribe or have published; then the others are routers where a path needs them.
+    # Who is a member of the group: all nodes (section 4.1), or those whose applications subscribe or have
+    # published (A.1, A.2; section 4.5 simulates it); then the others are routers where a path needs them.
     membership: Literal["all", "users"] = "all"
     # Original protocol only. Is an activation repeated until it is confirmed, as the evolved one does, or
     # sent once (A.1)?
     repeat_activation: bool = False
-    # Original protocol only. Do tree members pass requests on (fig. 3.13), or not (A.1, Carleton's ns-2)?
+    # Original protocol only. Do nodes on the tree pass requests on (fig. 3.13; Dortmund's ns-2 code), or not
+    # (3.2.3; Carleton's, which section 4.5 measured)?
     member_forwarding: bool = False
     # Original protocol only. Does a node without group hellos leave its upstream, as Carleton's ns-2
     # code does (section 4.5), or wait for ever (fig. 3.16)?

@@ -7,6 +7,12 @@ added, with the reasons and the proof, is in `docs/protocols/tree.md`; the rules
 and marked here where they apply. With `additions = false` those are left out that the work does without and
 the proof does not need.
 
+With `membership = "users"` only some nodes are members (A.2: JoinFlag, Member), as section 4.5 simulates it.
+Whoever is on no tree passes requests on; the jump may then lead over several such nodes, and those that an
+activation passes become *routers*. To the proof nothing is new: a node on no tree is a root without links,
+which takes one offered link and is offered by another. Procedure 8 as printed lets every node of the jump
+rewrite the reply, so that the activation would stop at the first; here only the one in the tree does (4.2).
+
 The parts: `multicast_table.py` (the links, shared with the original), `leader.py` (group hellos, election),
 `requests.py` (RREQ and RREP), and here what is done with the replies: the decision, the activations (MACT),
 and the links that they open. A link is offered by its later upper end under a new random number, taken by a
@@ -25,11 +31,13 @@ The states of a node, by its upstream (`parent`) and its current task:
 from operator import attrgetter
 from typing import NamedTuple
 
-from roamcast.kit.protocol import overflow_traced
+from roamcast.kit.protocol import Timer, overflow_traced
 from roamcast.kit.tables import ExpiringDict
 from roamcast.strategy.tree.overlay.leader import GroupLeader
 from roamcast.strategy.tree.overlay.messages import (
+    HOPS_MAX,
     LINK_BITS,
+    NOWHERE,
     RANKS_PER_HOP,
     Activation,
     Close,
@@ -52,9 +60,10 @@ from roamcast.strategy.tree.overlay.multicast_table import (
     best_reply,
 )
 from roamcast.strategy.tree.overlay.requests import Search
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 OFFERS_MAX = 1_000  # open at a time; chosen by us
+PRUNE_TIMEOUT: Micros = 750 * MILLISECOND  # the draft of MAODV
 
 
 class LinkOffer(NamedTuple):
@@ -75,6 +84,8 @@ class Evolved(TreeProtocol):
         self.offers: ExpiringDict[int, LinkOffer] = ExpiringDict(
             OFFERS_MAX, overflow_traced(self.host, "rrep", "OFFERS_MAX"), attrgetter("until")
         )
+        self._root_from: NodeId | None = None  # who handed the root to us
+        self._prune_timer = Timer(self.host, self._prune_leaf)
         self.handlers = {
             RouteRequest: self.search.receive_rreq,
             RouteReply: self.search.receive_rrep,
@@ -89,7 +100,11 @@ class Evolved(TreeProtocol):
     # Inputs.
 
     def on_start(self) -> None:
-        self.leader.start()
+        if self.options.membership == "all":
+            self.leader.start()  # section 5.2.2: to join is to merge with a partition of one node
+        else:
+            self.start_over()
+            super().on_start()
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         """Beyond the work: a leader asks at once, not only every RECONNECTION_TRIGGER hellos."""
@@ -98,19 +113,24 @@ class Evolved(TreeProtocol):
         self.search.on_neighbour_up(neighbour)
 
     def on_orphaned(self) -> None:
-        self.table.broken_at = self.host.now()
         self.leader.await_none()
-        self.search.repair()
+        if self.is_on_tree:
+            self.table.broken_at = self.host.now()
+            self.search.repair()
+        else:
+            self._go_off_tree()
 
     def on_undelivered(self, neighbour: NodeId) -> None:
         self.offers.forget(lambda offer: offer.peer == neighbour)
         super().on_undelivered(neighbour)
 
     def prune(self, peer: NodeId) -> None:
-        link = self.table.links.pop(peer)
-        self.messenger.send(Close(link.number), peer)
-        if link.state is LinkState.OPEN:
-            self.table.trace_down(peer)
+        self.messenger.send(Close(self.table.links[peer].number), peer)
+        self.take_out(peer)
+
+    def lose(self, peer: NodeId, *, tell: bool) -> None:
+        super().lose(peer, tell=tell)
+        self.prune_unless_needed()
 
     # The decision, and activations.
 
@@ -193,10 +213,14 @@ class Evolved(TreeProtocol):
         """A.1, procedure 5, up to the jump."""
         match message.stage, message.yields:
             case ReplyStage.NEAR, False:
-                if self.take_root(sender, message):
-                    self._go(message.request, message.responder)
-                    if self.table.parent is None:
-                        self.on_orphaned()  # the path is gone, but the root is here: look for another
+                if not self.take_root(sender, message):
+                    return
+                if message.responder == sender:  # it is no member (GroupLeader flag)
+                    self.leader.elect()
+                    return
+                self._go(message.request, message.responder)
+                if self.table.parent is None:
+                    self.on_orphaned()  # the path is gone, but the root is here: look for another
             case ReplyStage.NEAR, True:
                 self._on_activation_from_above(sender, message)
             case ReplyStage.JUMP, False:
@@ -221,6 +245,10 @@ class Evolved(TreeProtocol):
             self.table.confirm(self.table.links[sender])  # the first one was lost
         elif self._is_offered(sender, message.link):
             self._open_offered(sender, message.link, message.url, opened_here=False)
+            if not self.is_member and self.table.parent is None and not self.search.is_asking:
+                self._go(message.request, message.responder)  # we lie in the jump: take the next link of it
+                if self.table.parent is None:
+                    self.on_orphaned()
         else:
             self.table.refuse(sender, message, message.link)
 
@@ -231,7 +259,8 @@ class Evolved(TreeProtocol):
             table.confirm(table.links[sender])
             return
         label = message.standing.label
-        welcome = self.search.yielded_to == message.request and table.parent is None
+        is_between = not self.is_on_tree
+        welcome = is_between or (self.search.yielded_to == message.request and table.parent is None)
         usable = sender not in table.links and self.is_nearby(sender)
         if not welcome or not usable or not label.better_than(table.label):
             table.refuse(sender, message, message.link)
@@ -240,6 +269,8 @@ class Evolved(TreeProtocol):
         self._settle_below(link, label, message.standing.hops)
         table.confirm(link)
         self.on_used(sender, link.number)
+        if is_between:
+            self._fetch(message.request, message.responder)
 
     # Links: offered, taken, confirmed, closed.
 
@@ -274,6 +305,7 @@ class Evolved(TreeProtocol):
         self.table.parent = link.peer
         self.table.improve(label.moved(RANKS_PER_HOP), hops + 1)
         self.leader.await_grph()
+        self.prune_unless_needed()
 
     def on_used(self, sender: NodeId, number: int) -> None:
         """The other end of an adopted link has used it, so the link exists at both ends."""
@@ -313,6 +345,7 @@ class Evolved(TreeProtocol):
         self.table.parent = link.peer
         self.leader.await_grph()
         self.courier.agree(link.peer, link.number, message, own=own)
+        self.prune_unless_needed()
 
     def take_root(self, sender: NodeId, message: RouteReply | Activation) -> bool:
         """The other side of `hand_root_to`. True if the root is here now."""
@@ -329,9 +362,76 @@ class Evolved(TreeProtocol):
         self.on_used(sender, link.number)
         self.courier.agreed(sender, link.number)
         link.turn = message.turn
+        self._root_from = sender
         table.parent = None
         self.leader.await_none()
         table.label = table.label.better_of(message.standing.label.moved(-1))
         table.hops = 0
         table.confirm(link)
         return True
+
+    # Members and routers (A.2; `membership = "users"`).
+
+    @property
+    def is_on_tree(self) -> bool:
+        """A node that is neither a member nor a router is a root that does not lead and looks for nobody."""
+        return self.is_member or bool(self.table.links)
+
+    def join(self) -> None:
+        if not self.table.links and not self.table.is_leader and not self.search.is_asking:
+            self.offers.clear()
+            self.start_over()
+            self.search.join()
+
+    def start_over(self) -> None:
+        """A node without links and offers is bound by no label that it stated."""
+        self.offers.expire(self.host.now())
+        if not self.table.links and not self.offers:
+            self.table.label, self.table.hops = NOWHERE, HOPS_MAX
+
+    def prune_unless_needed(self) -> None:
+        if not self.is_on_tree:
+            self._go_off_tree()
+        elif not self.is_member:
+            self._prune_timer.after(PRUNE_TIMEOUT)
+
+    def _prune_leaf(self) -> None:
+        """A leaf that is no member leaves; a leader that is none any more gives the root away."""
+        table = self.table
+        if self.is_member:
+            return
+        if table.is_leader:
+            self.give_root_away()
+        elif table.parent is not None and len(table.links) == 1:
+            self.prune(table.parent)
+            self._go_off_tree()
+
+    def give_root_away(self) -> None:
+        """Only members lead (3.2.3): one child is selected to lead, or the next to select (GroupLeader flag).
+        Never the one that the root came from, so it ends at a leaf, which is a member."""
+        below = [
+            link
+            for peer, link in sorted(self.table.links.items())
+            if link.state is LinkState.OPEN and peer != self._root_from
+        ]
+        if below:
+            link = below[0]
+            link.turn += 1
+            standing = self.table.standing()
+            message = Activation(
+                self.node, 0, self.node, standing, ReplyStage.NEAR, False, link.number, link.turn
+            )
+            self._root_from = None
+            self.hand_root_to(link, message, own=True)
+            return
+        for peer in sorted(self.table.links):
+            self.prune(peer)
+        self._go_off_tree()
+
+    def _go_off_tree(self) -> None:
+        self.table.parent = self.table.broken_at = self._root_from = None
+        self.leader.await_none()
+        self.leader.step_down()
+        self.search.on_found()
+        self.offers.clear()
+        self.start_over()

@@ -144,6 +144,9 @@ class GroupLeader:
         table = self._table
         assert table.parent is None
         self._tree.search.stop()
+        if not self._tree.is_member:
+            self._tree.give_root_away()
+            return
         table.broken_at = None
         if table.links:
             table.label = Label(table.label.sequence + 1, self._tree.node, 0)

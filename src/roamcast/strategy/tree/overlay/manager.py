@@ -245,13 +245,9 @@ class ReactiveManager(Layer, OverlayListener):
     def stop(self) -> None:
         """Leave the tree, tell the neighbours, and have the owner close its links. Inputs that still
         come are ignored. A stopped manager stays stopped: to begin again, make another."""
-        if not self._runs:
-            return
-        neighbours = self._table.neighbours()
-        self._overlay.on_stop()
-        self._runs = False
-        for neighbour in neighbours:
-            self._connector.close_link(neighbour)
+        if self._runs:
+            self._overlay.on_stop()
+            self._runs = False
 
     def signal_lost_neighbour(self, neighbour: NodeId) -> None:
         """A link of the owner broke, or could not be opened; the work's `signalLostNeighbor`."""

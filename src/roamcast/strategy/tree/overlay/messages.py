@@ -1,7 +1,7 @@
 """The messages on the air: four of the protocol, three that keep both ends of a link consistent, and data.
 
-RREQ, RREP, MACT and GRPH carry what appendix A gives them, less what one group without outsiders does
-not need (section 4.1: destination group, join and group-leader flags). What was added: a label in place
+RREQ, RREP, MACT and GRPH carry what appendix A gives them, less what one group does not need (section 4.1:
+destination group, group-leader flag). What was added: a label in place
 of sequence number and hop count, and the number of the link that a message is about. A link's number is
 drawn at random by the end that offers it, so a message about an earlier link between the same two nodes,
 or from a node before its crash, names a link that no longer exists and is dropped.
@@ -73,12 +73,25 @@ class Label(NamedTuple):
         return self if self.better_than(other) else other
 
 
+NOWHERE = Label(0, 0, 1 << 40)
+"""Of a node on no tree, bound by nothing that it stated: every node of a tree is nearer (A.2, procedure 6:
+its distance to the leader is infinite)."""
+
+
 class ReplyStage(IntEnum):
     """Which part of its path a reply or an activation is on."""
 
     FAR = 0  # in the tree of the node that answered
     JUMP = 1  # on the one hop that is in no tree yet
     NEAR = 2  # in the tree of the node that asked
+
+
+class Purpose(IntEnum):
+    """Why a node asks: the join and repair flags of A.2, message 5."""
+
+    REPAIR = 0  # its upstream is lost
+    RECONNECT = 1  # it leads, and looks for other partitions (section 4.4)
+    JOIN = 2  # it is on no tree and wants to be a member (only where some nodes are none)
 
 
 class StatedLabel(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -128,7 +141,11 @@ class RouteRequest(OfRequest, frozen=True, tag=1):
     time_to_live: Hops
     hops: Hops  # travelled so far
     limited: bool  # OverlayLimited: it has left the tree once and may not again (Rule 1)
-    reconnect: bool  # from a leader that looks for other partitions (section 4.4)
+    purpose: Purpose
+
+    @property
+    def reconnect(self) -> bool:
+        return self.purpose is Purpose.RECONNECT
 
 
 class RouteReply(OfRequest, frozen=True, tag=2):
@@ -291,4 +308,4 @@ OverlayMessage: TypeAlias = (
     | MaodvHello
 )
 
-CODEC: Codec[OverlayMessage] = Codec("tree", 1, OverlayMessage)
+CODEC: Codec[OverlayMessage] = Codec("tree", 2, OverlayMessage)

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from roamcast.event import EventId
 from roamcast.host import Host
-from roamcast.kit.protocol import Handlers, Messenger, overflow_traced
+from roamcast.kit.protocol import Handlers, Messenger, Timer, overflow_traced
 from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.tree.overlay.courier import TreeCourier
 from roamcast.strategy.tree.overlay.messages import (
@@ -37,6 +37,7 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 # Chosen by us.
 REFUSAL_INTERVAL: Micros = 200 * MILLISECOND  # between two refusals of one link to the same sender
 ENTRIES_MAX = 1_000
+JOIN_DELAY: Micros = 2 * SECOND  # at most, at random: devices switched on together do not ask together
 KEPT: Micros = 30 * SECOND  # with the presets a search takes seconds, so this outlasts its messages
 
 Key = TypeVar("Key")
@@ -337,13 +338,16 @@ class TreeProtocol:
         self.nearby = context.nearby
         self.listener = context.listener
         self.url = context.url
+        self.is_member = context.options.membership == "all"
+        self._has_started = False
+        self._join_timer = Timer(context.messenger.host, self._on_join_due)
         self.courier = TreeCourier(context.messenger, micros(context.options.jitter), self.on_undelivered)
         self.table = MulticastTable(context, self.courier, self.on_orphaned)
 
     # Inputs.
 
     def on_start(self) -> None:
-        raise NotImplementedError
+        self._join_timer.within(JOIN_DELAY)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         """The layer has added a node to `nearby`."""
@@ -364,7 +368,27 @@ class TreeProtocol:
         raise NotImplementedError
 
     def set_member(self, is_member: bool) -> None:
-        """Whether this node's applications use the group; the evolved protocol has no nodes that do not."""
+        """Whether this node's applications use the group. Without `membership = "users"` all nodes do."""
+        if self.options.membership == "all" or is_member == self.is_member:
+            return
+        self.is_member = is_member
+        if not is_member:
+            self.prune_unless_needed()
+        elif self._has_started:
+            self._join_timer.after(0)
+
+    def _on_join_due(self) -> None:
+        self._has_started = True
+        if self.is_member:
+            self.join()
+
+    def join(self) -> None:
+        """This node is a member; if it is on no tree, it looks for one."""
+        raise NotImplementedError
+
+    def prune_unless_needed(self) -> None:
+        """A node that is no member stays on the tree only as long as others need it there."""
+        raise NotImplementedError
 
     def leave(self) -> None:
         """The node stops: prune every link, so that its children repair at once. (In MAODV only a leaf may
@@ -378,6 +402,14 @@ class TreeProtocol:
     def prune(self, peer: NodeId) -> None:
         """End the link to a tree neighbour, and say so."""
         raise NotImplementedError
+
+    def take_out(self, peer: NodeId) -> None:
+        """The link ends in good order: nothing is repaired."""
+        link = self.table.links.pop(peer)
+        self.courier.agreed(peer, link.number)
+        if link.state is LinkState.OPEN:
+            self.table.trace_down(peer)
+            self.listener.on_link_down(peer)
 
     def lose(self, peer: NodeId, *, tell: bool) -> None:
         """See `MulticastTable.lose`."""

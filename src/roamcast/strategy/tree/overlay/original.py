@@ -9,8 +9,8 @@ comparison in which only the rules differ.
 
 A node is a *member* or not. With `membership = "all"` every node is, as section 4.1 has it for dispatchers.
 With `"users"` those are whose applications subscribe or have published; others are *routers* while an
-activated path leads over them, and prune themselves when they become leaves. A member that leaves stays a
-router while it is no leaf. A router that finds no way back to the tree selects one of its descendants as
+activated path leads over them, and prune themselves when they become leaves. Only members answer who joins
+(Function 1). A member that leaves stays a router while it is no leaf. A router that finds no way back to the tree selects one of its descendants as
 leader (GroupLeader flag) and prunes itself from all. Nodes that are on no tree pass group hellos on, as in
 the draft, so that partitions find each other over them; they become routers of the merged tree.
 
@@ -48,10 +48,9 @@ from roamcast.strategy.tree.overlay.multicast_table import (
     TreeProtocol,
     best_reply,
 )
-from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
+from roamcast.units import MILLISECOND, Micros, NodeId, micros
 
 # Chosen by us.
-JOIN_DELAY: Micros = 2 * SECOND  # at most, at random: devices switched on together do not ask together
 UPDATE_DELAY: Micros = 200 * MILLISECOND  # from a leader's reply to its hello over the new link
 
 
@@ -69,11 +68,9 @@ class Original(TreeProtocol):
     def __init__(self, context: OverlayContext) -> None:
         super().__init__(context)
         host = self.host
-        self.is_member = self.options.membership == "all"
         self._replies: list[Reply] | None = None  # None: no decision about replies is due
         self._requested: RequestKey | None = None
         self._attempts = 0
-        self._is_starting = False  # switched on a moment ago, and not looking for a tree yet
         self._joined = False  # whether this node is on the tree, as a member or as a router
         # A node that joins has the largest distance: any node of the tree may answer it.
         self.table.hops = HOPS_MAX
@@ -86,7 +83,6 @@ class Original(TreeProtocol):
         self._hello_from: AgingDict[NodeId, NodeId] = AgingDict(host)
         self._merge: Merge | None = None
         self._granted_until: Micros = 0  # to prevent loops, one reconnection at a time
-        self._join_timer = Timer(host, self._on_join_due)
         self._hello_timer = Timer(host, lambda: self._send_grph(update=False))
         self._update_timer = Timer(host, lambda: self._send_grph(update=True))
         self._decision_timer = Timer(host, self._activate_replies)
@@ -103,22 +99,8 @@ class Original(TreeProtocol):
 
     # Inputs.
 
-    def on_start(self) -> None:
-        self._is_starting = True
-        self._join_timer.within(JOIN_DELAY)
-
-    def set_member(self, is_member: bool) -> None:
-        if self.options.membership == "all" or is_member == self.is_member:
-            return
-        self.is_member = is_member
-        if not is_member:
-            self._prune_unless_needed()
-        elif not self._joined and self._replies is None and not self._is_starting:
-            self._join_timer.after(0)
-
-    def _on_join_due(self) -> None:
-        self._is_starting = False
-        if self.table.parent is None and not self.table.is_leader and self.is_member:
+    def join(self) -> None:
+        if self.table.parent is None and not self.table.is_leader and self._replies is None:
             self._generate_rreq()
 
     def _on_silence(self) -> None:
@@ -203,7 +185,7 @@ class Original(TreeProtocol):
     def _generate_rreq(self) -> None:
         """A.1, procedure 1."""
         parameters = self.table.parameters()
-        if self._attempts > parameters.request_retries or self.is_alone:
+        if self._attempts >= parameters.request_retries or self.is_alone:
             self._lead()
             return
         request = self._requested = self._next_request()
@@ -220,18 +202,20 @@ class Original(TreeProtocol):
         return MaodvRequest(*request, label.sequence, label.leader, hops, 0, reach, join, repair, target)
 
     def _receive_rreq(self, sender: NodeId, message: MaodvRequest) -> None:
-        """A.1, procedure 3. Members pass a request on only if `member_forwarding` says so, others always."""
+        """A.1, procedure 3, with Function 1. Who is on no tree passes a request on; of the nodes on the tree,
+        members and routers, those of Dortmund's code do (`member_forwarding`), those of Carleton's do not."""
         known = self._reverses.find(message.request)
         is_far = not message.repair and not self.is_nearby(sender)
         if message.requester == self.node or known is not None or is_far:
             return
         self._reverses.put(message.request, sender)
         fresh = self._joined and self.table.label.sequence >= message.sequence
+        near = self.table.hops <= message.hops_to_leader
         if message.repair:
             self._on_merge_request(sender, message)
-        elif fresh and self.table.hops <= message.hops_to_leader:
+        elif fresh and near and (self.is_member or not message.join):
             self._reply(sender, message)
-        elif (not self.is_member or self.options.member_forwarding) and message.time_to_live > 1:
+        elif (not self._joined or self.options.member_forwarding) and message.time_to_live > 1:
             self.courier.broadcast_soon(_onward(message))
 
     def _reply(self, to: NodeId, message: MaodvRequest, *, grant: bool = False) -> None:
@@ -319,23 +303,14 @@ class Original(TreeProtocol):
 
     def lose(self, peer: NodeId, *, tell: bool) -> None:
         super().lose(peer, tell=tell)
-        self._prune_unless_needed()
+        self.prune_unless_needed()
 
     def prune(self, peer: NodeId) -> None:
         """Leave a tree neighbour, and tell it."""
         self.messenger.send(MaodvActivation(*self._next_request(), peer, join=False, prune=True), peer)
-        self._take_out(peer)
+        self.take_out(peer)
 
-    def _take_out(self, peer: NodeId) -> None:
-        """The link ends in good order: nothing is repaired."""
-        link = self.table.links.pop(peer)
-        self.courier.agreed(peer, 0)
-        if link.state is LinkState.OPEN:
-            self.table.trace_down(peer)
-            self.listener.on_link_down(peer)
-
-    def _prune_unless_needed(self) -> None:
-        """A node that is no member stays on the tree only as long as others need it there."""
+    def prune_unless_needed(self) -> None:
         if self.is_member or not self._joined or self._replies is not None:
             return
         if self.table.is_leader:
@@ -352,7 +327,7 @@ class Original(TreeProtocol):
         if peers:
             chosen = MaodvActivation(*self._next_request(), peers[0], join=False, leader=True)
             self.courier.hop(peers[0], chosen, own=True)
-            self._take_out(peers[0])
+            self.take_out(peers[0])
         for peer in peers[1:]:
             self.prune(peer)
         self._forget_tree()
@@ -361,7 +336,7 @@ class Original(TreeProtocol):
         """The upstream gives this side of the tree up: it gets a leader of its own."""
         if sender not in self.table.links:
             return
-        self._take_out(sender)
+        self.take_out(sender)
         if sender == self.table.parent:
             self.table.parent = None
             self._silence_timer.cancel()

@@ -12,6 +12,8 @@ import msgspec
 from roamcast.kit.protocol import Timer, random_below
 from roamcast.strategy.tree.overlay.messages import (
     HOPS_MAX,
+    RANKS_PER_HOP,
+    Purpose,
     ReplyStage,
     RequestKey,
     RouteReply,
@@ -41,6 +43,7 @@ class Search:
         self._host = host
         self._replies: list[Reply] | None = None  # None: no decision about replies is due
         self._attempts = 0  # requests since the upstream was lost
+        self._purpose = Purpose.REPAIR  # of these requests: or to join
         self._has_asked_around = False  # by the one-hop request that precedes those in a crowd (R13)
         # Replies to requests before this number are dropped (R9). None: all replies are.
         self._welcome_from: int | None = None
@@ -59,18 +62,23 @@ class Search:
     # The search of this node.
 
     def repair(self) -> None:
-        """Ask for a new upstream, or give up after REQUEST_RETRIES and lead the partition."""
+        """Ask for an upstream, or give up after REQUEST_RETRIES requests and lead the partition."""
         tree = self._tree
-        if tree.is_alone or self._attempts > self._table.parameters().request_retries:
+        if tree.is_alone or self._attempts >= self._table.parameters().request_retries:
             self.on_found()
             tree.leader.elect()
         elif tree.options.additions and self._is_first_attempt() and len(tree.nearby or ()) >= CROWD:
             # R13: in a crowd a neighbour can usually answer; with a larger reach all of them would relay it.
-            self.generate_rreq(reconnect=False, around=True)
+            self.generate_rreq(self._purpose, around=True)
             self._has_asked_around = True
         else:
-            self.generate_rreq(reconnect=False)
+            self.generate_rreq(self._purpose)
             self._attempts += 1
+
+    def join(self) -> None:
+        """This node has become a member and is on no tree."""
+        self._purpose = Purpose.JOIN
+        self.repair()
 
     def reconnect_soon(self, after: Micros = 0) -> None:
         """A leader looks for other partitions (4.4). Delayed at random, so that the request collides neither
@@ -80,12 +88,17 @@ class Search:
 
     def _reconnect(self) -> None:
         if self._table.is_leader and self._replies is None:
-            self.generate_rreq(reconnect=True)
+            self.generate_rreq(Purpose.RECONNECT)
 
     def on_found(self) -> None:
         """There is an upstream, or there is none to be found: the next search begins anew."""
         self._attempts = 0
         self._has_asked_around = False
+        self._purpose = Purpose.REPAIR
+
+    @property
+    def is_asking(self) -> bool:
+        return self._replies is not None
 
     def take_replies(self) -> list[Reply]:
         """The time for replies is over."""
@@ -107,8 +120,9 @@ class Search:
     def _is_first_attempt(self) -> bool:
         return self._attempts == 0 and not self._has_asked_around
 
-    def generate_rreq(self, *, reconnect: bool, around: bool = False) -> None:
+    def generate_rreq(self, purpose: Purpose, *, around: bool = False) -> None:
         """A.2, procedure 6."""
+        reconnect = purpose is Purpose.RECONNECT
         if self._tree.is_alone:
             return
         parameters = self._table.parameters()
@@ -127,7 +141,7 @@ class Search:
         if around:
             reach, timeout = 1, min(timeout, CROWD_TIMEOUT)
         standing = self._table.standing()
-        message = RouteRequest(self._tree.node, self._request_number, standing, reach, 0, False, reconnect)
+        message = RouteRequest(self._tree.node, self._request_number, standing, reach, 0, False, purpose)
         self._tree.messenger.send(message)
         self._decision_timer.after(timeout)
 
@@ -142,6 +156,11 @@ class Search:
             return
         if not self._tree.is_nearby(sender):
             self._keep_early(sender, message)
+            return
+        if not self._tree.is_on_tree:
+            # A.2, procedure 9, last branch: there is no entry for the group here.
+            if not message.limited and self.reverses.find(message.request) is None:
+                self._pass_on(sender, message)
             return
         link = table.links.get(sender)
         above = sender == table.parent and message.standing.label.better_than(table.label)
@@ -164,10 +183,13 @@ class Search:
                 self._reply_down(message.request, sender, self._tree.node, table.hops)
         # Known requests are dropped, except from the upstream: an earlier copy may have come by another path.
         elif known is None or (known.free is None and sender == table.parent):
-            limited = known.limited if known else None
-            self.reverses.put(message.request, Reverse(message.standing.label, sender, limited))
-            if message.time_to_live > 1:
-                self._tree.courier.broadcast_soon(forwarded(message, limited=False))
+            self._pass_on(sender, message, known.limited if known else None)
+
+    def _pass_on(self, sender: NodeId, message: RouteRequest, limited: NodeId | None = None) -> None:
+        """To all in range."""
+        self.reverses.put(message.request, Reverse(message.standing.label, sender, limited))
+        if message.time_to_live > 1:
+            self._tree.courier.broadcast_soon(forwarded(message, limited=False))
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         came, message = self._early.find(neighbour) or (0, None)
@@ -182,9 +204,17 @@ class Search:
             self._early.put(sender, (self._host.now(), message))
 
     def _may_answer(self, message: RouteRequest) -> bool:
-        """R1, the strictly-less rule of section 4.3. A leader's search is answered by roots (4.4)."""
-        nearer = self._table.label.better_than(message.standing.label)
-        return nearer and (self._table.parent is None or not message.reconnect)
+        """R1, the strictly-less rule of section 4.3. A leader's search is answered by roots (4.4), one who
+        joins by members (A.2, procedure 7: Member = JoinFlag, or no JoinFlag)."""
+        if not self._table.label.better_than(message.standing.label):
+            return False
+        match message.purpose:
+            case Purpose.REPAIR:
+                return True
+            case Purpose.RECONNECT:
+                return self._table.parent is None
+            case Purpose.JOIN:
+                return self._tree.is_member
 
     def _answer_or_climb(self, sender: NodeId, message: RouteRequest) -> None:
         table = self._table
@@ -304,10 +334,37 @@ class Search:
         reverse = self.reverses.find(request)
         if reverse is None or reverse.free is None:
             self._table.drop(message, "answers no request of ours")
-            return
-        self._tree.courier.hop(
-            reverse.free,
-            RouteReply(*request, message.responder, standing, hops, ReplyStage.NEAR, message.yields, 0, 0),
+        elif self._tree.is_on_tree:
+            onward = RouteReply(
+                *request, message.responder, standing, hops, ReplyStage.NEAR, message.yields, 0, 0
+            )
+            self._tree.courier.hop(reverse.free, onward)
+        elif jump:
+            self._on_reply_between(reverse.free, message, hops)
+
+    def _on_reply_between(self, to: NodeId, message: RouteReply, hops: int) -> None:
+        """This node is on no tree, and lies in the jump. It is a root: it takes the label that it would have
+        below the sender, and offers a link of its own. The activation then takes both, this one first."""
+        tree, link, standing = self._tree, 0, message.standing
+        if not message.yields:
+            tree.start_over()
+            if not self._table.improve(standing.label.moved(RANKS_PER_HOP), standing.hops + 1):
+                self._table.drop(message, "is not better than what we have offered")
+                return
+            link, standing = tree.offer(to), self._table.standing()
+        tree.courier.hop(
+            to,
+            RouteReply(
+                *message.request,
+                message.responder,
+                standing,
+                hops,
+                ReplyStage.JUMP,
+                message.yields,
+                link,
+                0,
+                tree.url,
+            ),
         )
 
     def collect_reply(self, message: RouteReply, hops: int) -> None:
