@@ -1,9 +1,9 @@
 """Underlays: who is a neighbour, and which routes lead to other nodes.
 
 `base` is the interface that strategies see, with `none` and `ideal`, which knows the world (simulation only).
-`beacons` learns neighbours from periodic broadcasts, `olsr` routes by RFC 3626, `kernel` reads the host's own
-routing table. `addresses` are those of IPv4. A strategy names the underlay it wants; a scenario may choose
-another.
+`beacons` learns neighbours from periodic broadcasts, `olsr` routes by RFC 3626, `aodv` on demand by RFC 3561,
+`kernel` reads the host's own routing table. `addresses` are those of IPv4. A strategy names the underlay it
+wants; a scenario may choose another.
 """
 
 from typing import NamedTuple
@@ -36,6 +36,7 @@ UNDERLAYS.declare("beacons", "roamcast.underlay.beacons:BeaconOptions", "roamcas
 UNDERLAYS.declare(
     "olsr", "roamcast.underlay.olsr:OlsrOptions", "roamcast.underlay.olsr:Olsr", names_relays=True
 )
+UNDERLAYS.declare("aodv", "roamcast.underlay.aodv:AodvOptions", "roamcast.underlay.aodv:Aodv")
 UNDERLAYS.declare(
     "kernel",
     "roamcast.underlay.kernel:KernelOptions",
