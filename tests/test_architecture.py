@@ -311,7 +311,7 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (661, 7),
+    "broker": (687, 7),  # what could not be kept stays new
     "cli": (609, 10),
     "client": (1_018, 7),
     "daemon": (540, 6),
@@ -321,13 +321,13 @@ SIZES: dict[str, tuple[int, int]] = {
     "kit": (741, 11),
     "lab": (8_876, 90),
     "modulator": (234, 4),
-    "modules at the top": (1_667, 19),
+    "modules at the top": (1_665, 19),
     "pages": (32, 1),
     "runtime": (6_346, 49),  # room for statements by acquaintance
     "scenario": (711, 6),
     "sealing": (641, 7),  # windows found anew by a signed answer
-    "strategy": (12_920, 93),  # evolved MAODV with members and routers (A.2)
-    "testing": (528, 4),  # promises are tested on every strategy
+    "strategy": (12_922, 93),  # epidemic marks what it passes on unkept
+    "testing": (527, 4),  # promises are tested on every strategy
     "underlay": (1_968, 15),  # AODV (RFC 3561), under 500 statements
     "wire": (698, 7),  # AODV's messages
     "world": (2_410, 26),

@@ -61,9 +61,9 @@ class Node:
         self._is_traced = is_traced  # False: nobody reads the trace, so costly records are not made
         self.broker = Broker(self._host, application, store=store, opener=content, on_arrival=on_arrival)
         self._content = content
-        self._declared = STRATEGIES.declared(config.strategy)
+        self.declared = STRATEGIES.declared(config.strategy)
         self.underlay = UNDERLAYS.make(
-            config.underlay or self._declared.default_underlay,
+            config.underlay or self.declared.default_underlay,
             UnderlayContext(hosts(Channel.UNDERLAY), oracle, addresses, routing_table, open_air),
             _underlay_options(config),
         )
@@ -84,11 +84,6 @@ class Node:
     def layers(self) -> dict[Channel, Layer]:
         """Who handles the frames and timers of each channel, lowest layer first."""
         return {Channel.UNDERLAY: self.underlay, Channel.STRATEGY: self.strategy}
-
-    @property
-    def stores_everywhere(self) -> bool:
-        """Whether the strategy keeps every memorized event on every node."""
-        return self._declared.stores_everywhere
 
     def start(self) -> None:
         for layer in self.layers.values():
@@ -123,7 +118,7 @@ class Node:
         """Announce that events of a type will come, so that the way to their subscribers exists before them.
         It stands until it is withdrawn, as often as it was advertised. `InputError` if this strategy takes
         no advertisements, or the type is none."""
-        if not self._declared.takes_advertisements:
+        if not self.declared.takes_advertisements:
             able = " or ".join(STRATEGIES.names_with(lambda declared: declared.takes_advertisements))
             raise InputError(
                 "advertisement", f"is given, but this node's strategy takes none; allowed: {able}"
@@ -171,7 +166,7 @@ class Node:
         make(modulator)
 
     def _refuse_unless_run(self, modulator: ModulatorSpec) -> None:
-        if not self._declared.runs_modulators:
+        if not self.declared.runs_modulators:
             able = " or ".join(STRATEGIES.names_with(lambda declared: declared.runs_modulators))
             raise InputError(
                 "modulator",

@@ -1,8 +1,10 @@
-from roamcast.broker.core import SEQUENCE_BLOCK, Broker, Delivery, Subscription
+from roamcast.broker.core import REFUSED_PAUSE, SEQUENCE_BLOCK, Broker, Delivery, Subscription
 from roamcast.broker.retained import order_of
+from roamcast.broker.seen import event_key
 from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.testing import FakeHost
+from roamcast.testing.network import DiskStore
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import SECOND
 
@@ -135,3 +137,22 @@ def test_what_was_superseded_before_a_restart_is_not_handed_over_after_it() -> N
     for sequence in (1, 5):
         core.deliver(retained(sequence), hops=1)
     assert [d.event.sequence for d in inbox.deliveries] == [2, 4, 3, 5]
+
+
+def test_what_could_not_be_kept_is_new_again_and_handed_over_once() -> None:
+    host, inbox = FakeHost(node=5), Inbox()
+    store = DiskStore(10, None, 0)
+    core = Broker(host, inbox, store=store)
+    core.subscribe(Subscription(1, Filter.everything()))
+    store.refuses = True
+    refused = event(1, 1, event_class=EventClass.MEMORIZED, lifetime=600 * SECOND)
+    assert core.observe(refused.id, refused.lifetime)
+    assert not core.deliver(refused, 1)
+    assert not core.has_seen(refused.id) and core.unseen(frozenset({event_key(*refused.id)}))
+    assert not core.may_keep and not core.observe(refused.id)  # copies that still travel are not tried
+    store.refuses = False
+    host.advance(REFUSED_PAUSE)
+    assert core.may_keep and core.observe(refused.id, refused.lifetime)
+    assert core.deliver(refused, 2) and refused.id in store
+    assert core.has_seen(refused.id) and not core.observe(refused.id)
+    assert [delivery.event for delivery in inbox.deliveries] == [refused]

@@ -16,14 +16,17 @@ from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
 from roamcast.host import Host
 from roamcast.kit.numbers import StableCounter
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.modulator.base import ModulatorSpec
 from roamcast.trace import Dropped, DropReason
-from roamcast.units import Micros, NodeId
+from roamcast.units import SECOND, Micros, NodeId
 
 SEQUENCE_BLOCK = 1_000
 SEQUENCE_BLOCK_MAX = 1_000_000
 """How many sequence numbers one stable write reserves, at first and at most (`kit/numbers.py`). Chosen by
 us."""
+UNKEPT_MAX = 20_000  # events that came and found no room, twice a full store; chosen by us, as is the next
+REFUSED_PAUSE: Micros = 5 * SECOND  # from a refusal of the store to the next event that is tried
 
 
 _REALTIME: Final = EventClass.REALTIME  # a global name is found faster than a member of a class
@@ -101,6 +104,9 @@ class Broker:
         self.store = EventStore() if store is None else store
         for stored in self.store.standing(host.now()):  # from before a restart: copies of it are not new
             self._seen.observe(event_key(*stored.event.id), host.now(), stored.expires_at)
+        # Memorized events that have been here and could not be kept: another copy is as good as the first.
+        self._unkept: BoundedDict[EventKey, None] = BoundedDict(UNKEPT_MAX, unreported)
+        self._keeps_from: Micros = host.now()  # after a refusal, when the store is tried again
         self._watcher: SubscriptionWatcher | None = None
         self._on_arrival = on_arrival
         self._sequences = StableCounter(host.stable, "sequence", SEQUENCE_BLOCK, SEQUENCE_BLOCK_MAX)
@@ -168,29 +174,42 @@ class Broker:
     def observe(self, event: tuple[NodeId, int], lives_for: Micros = 0) -> bool:
         """True for the first copy of an event that reaches this node: the one to forward.
 
-        `lives_for` is what a memorized event has left of its lifetime.
+        `lives_for` is what a memorized event has left of its lifetime. One that could not be kept is new
+        once more, when the store may have room again.
         """
         now = self._host.now()
         publisher, sequence = event
-        return self._seen.observe(publisher * PUBLISHER + sequence, now, now + lives_for)
+        key = publisher * PUBLISHER + sequence
+        if self._unkept and self._is_tried_again(key, now):
+            return True
+        return self._seen.observe(key, now, now + lives_for)
 
     def observe_key(self, event: EventKey, lives_for: Micros = 0) -> bool:
         """As `observe`, for a strategy that has the key of the event already."""
         now = self._host.now()
+        if self._unkept and self._is_tried_again(event, now):
+            return True
         return self._seen.observe(event, now, now + lives_for)
 
     def has_seen(self, event: tuple[NodeId, int]) -> bool:
-        """Whether a copy has been here, as far as this node remembers."""
+        """Whether a copy has been here, as far as this node remembers, and was kept if it is memorized."""
         publisher, sequence = event
-        return publisher * PUBLISHER + sequence in self._seen
+        key = publisher * PUBLISHER + sequence
+        return key in self._seen and key not in self._unkept
 
     def unseen(self, events: frozenset[EventKey]) -> frozenset[EventKey]:
         """Those of many events that `has_seen` denies."""
-        return self._seen.unseen(events)
+        unseen = self._seen.unseen(events)
+        return unseen | (events & self._unkept.keys()) if self._unkept else unseen
 
-    def deliver(self, event: Event, hops: int, age: Micros = 0, *, is_kept: bool = False) -> None:
+    @property
+    def may_keep(self) -> bool:
+        """Whether the store has refused nothing lately: if not, it is no use to ask others for events."""
+        return self._host.now() >= self._keeps_from
+
+    def deliver(self, event: Event, hops: int, age: Micros = 0, *, is_kept: bool = False) -> bool:
         """The event is here: keep it if it is memorized (unless that is done), hand it over if someone wants
-        it.
+        it. False if it should be kept and cannot be: for this node it stays new (`observe`).
 
         A real-time event from before this node's boot is refused: subscriptions of then are gone, and
         after a restart nobody remembers whether it was handed over before the crash.
@@ -201,18 +220,15 @@ class Broker:
         if event.event_class is _REALTIME:
             if age > now - self._booted_at:  # `lived_through`
                 self.drop(event.id, DropReason.EXPIRED, "event")
-                return
+                return True
+            is_kept = True  # there is nothing to keep
+        elif self.store.is_history(event):
+            self.drop(event.id, DropReason.SUPERSEDED, "store")
+            return True
         else:
-            if self.store.is_history(event):
-                self.drop(event.id, DropReason.SUPERSEDED, "store")
-                return
-            try:
-                if not is_kept:
-                    self.keep(event, hops, age)
-            except StoreFullError:
-                # Standing subscriptions get it now; later ones must find it at another node.
-                self.drop(event.id, DropReason.STORE_FULL, "store")
+            is_kept = is_kept or self._finds_room(event, hops, age)
         self._hand_over(event, hops, now, now + event.lifetime - age)
+        return is_kept
 
     def deliver_to(self, event: Event, numbers: tuple[int, ...], hops: int) -> None:
         """A modulator's product is here: for its own subscriptions, once each, whatever its content."""
@@ -283,6 +299,24 @@ class Broker:
         return self.opener.open(event) or event
 
     # Private.
+
+    def _finds_room(self, event: Event, hops: int, age: Micros) -> bool:
+        try:
+            self.keep(event, hops, age)
+        except StoreFullError:
+            # Standing subscriptions get it now; later ones must find it at another node, or wait until this
+            # one has asked for it again.
+            self._unkept[event_key(*event.id)] = None
+            self._keeps_from = self._host.now() + REFUSED_PAUSE
+            self.drop(event.id, DropReason.STORE_FULL, "store")
+            return False
+        return True
+
+    def _is_tried_again(self, event: EventKey, now: Micros) -> bool:
+        if now < self._keeps_from or event not in self._unkept:
+            return False
+        del self._unkept[event]
+        return True
 
     def _hand_over(self, event: Event, hops: int, now: Micros, expires_at: Micros) -> None:
         if self.opener is not None:

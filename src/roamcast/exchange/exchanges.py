@@ -211,7 +211,7 @@ class Queries:
     def open(self, question: QueryQuestion, on_found: OnFound) -> Callable[[], None]:
         """The answer comes by the call-back, maybe at once. What is returned ends the query without it."""
         question.check()
-        if not question.within or self._applications.node.stores_everywhere:
+        if not question.within or self._applications.node.declared.stores_everywhere:
             on_found(self._found(question))
             return lambda: None
         if len(self._open) >= OPEN_MAX:

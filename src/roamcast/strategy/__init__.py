@@ -70,6 +70,7 @@ STRATEGIES.declare(
     carries_sealed=True,
     survives_cut=True,
     survives_crash=True,
+    survives_full=True,
     survives_leave=True,
 )
 STRATEGIES.declare(
@@ -108,6 +109,7 @@ STRATEGIES.declare(
     default_underlay="beacons",
     survives_cut=True,
     survives_crash=True,
+    survives_full=True,
 )
 
 LIVE_DEFAULT = "epidemic"

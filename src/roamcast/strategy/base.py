@@ -93,8 +93,6 @@ class ChecksBrokers(Protocol):
 class Strategy(Layer):
     """A strategy overrides what it needs."""
 
-    knows_who_has_what = False  # `settled` is exact: what it names is no loss for anybody
-
     def publish(self, event: Event) -> None:
         """A local application published. The broker core has numbered it, stored it if it is memorized, and
         served local subscribers; copies that come back are not new to it (`Broker.observe`)."""
@@ -110,8 +108,9 @@ class Strategy(Layer):
 
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         """Of these memorized events, those that a full store may push out: no node that this one knows still
-        waits for them. All of them, for a strategy that does not know who has what."""
-        return iter(stored)
+        waits for them. For a strategy that does not know who has what: all but this node's own, which perhaps
+        nobody else has."""
+        return (one for one in stored if one.hops)
 
     def overlay_paths(self) -> Iterable[tuple[NodeId, ...]] | None:
         """The paths that events would take now, as this node knows them: for studies of overlays (sampled by

@@ -101,6 +101,12 @@ class Handed(FloodedEvent, frozen=True, tag=2):
     name = "handed"
 
 
+class PassedOn(FloodedEvent, frozen=True, tag=6):
+    """An event for all who hear it, from a node that could not keep it: those before it still have to."""
+
+    name = "passed on"
+
+
 class HoldingsDigest(WireMessage, frozen=True, tag=3):
     """The events that the sender can give."""
 
@@ -125,7 +131,7 @@ class HadEvents(WireMessage, frozen=True, tag=5):
     had: Held
 
 
-EpidemicMessage = FloodedEvent | Handed | HoldingsDigest | WantEvents | HadEvents
+EpidemicMessage = FloodedEvent | Handed | PassedOn | HoldingsDigest | WantEvents | HadEvents
 CODEC: Codec[EpidemicMessage] = Codec("epidemic", 1, EpidemicMessage)
 
 
@@ -134,6 +140,7 @@ class WaitingCopy(NamedTuple):
     hops: int  # so far
     age: Micros  # at its arrival
     arrived: Micros
+    is_kept: bool
     covered: set[NodeId]
 
 
@@ -193,8 +200,6 @@ class Audience:
 
 
 class Epidemic(MessageLayer, Strategy):
-    knows_who_has_what = True
-
     def __init__(self, context: StrategyContext, options: EpidemicOptions) -> None:
         host = context.host
         super().__init__(host, CODEC)
@@ -234,6 +239,7 @@ class Epidemic(MessageLayer, Strategy):
         self.handlers = {
             FloodedEvent: self._on_copy,
             Handed: self._on_copy,
+            PassedOn: self._on_copy,
             HoldingsDigest: self._on_digest,
             WantEvents: self._on_want,
             HadEvents: lambda sender, message: self._custody.on_held(sender, events_of(message.had)),
@@ -284,12 +290,12 @@ class Epidemic(MessageLayer, Strategy):
         self._requests.on_copy(sender, key)
         if self._broker.observe(key, event.lifetime - copy.age):
             self._take(sender, copy)
-        if event.lifetime:
+        if event.lifetime and type(copy) is not PassedOn:
             self._custody.on_held(sender, (key,))
         waiting = self._relay.find(key)
         if waiting is not None:
             waiting.covered.add(sender)
-            if type(copy) is FloodedEvent:
+            if type(copy) is not Handed:
                 waiting.covered.update(self._underlay.neighbours_of(sender))
         if type(copy) is Handed and self._requests.has_offers(sender):
             self._ask(sender)
@@ -307,7 +313,7 @@ class Epidemic(MessageLayer, Strategy):
         if is_memorized and event.lifetime <= copy.age:
             self._broker.drop(event.id, DropReason.EXPIRED, "copy")
             return
-        self._broker.deliver(event, hops, copy.age)
+        is_kept = self._broker.deliver(event, hops, copy.age)
         if not is_memorized:
             self._holdings.remember(event, hops, copy.age, now)
         if hops >= self._hop_limit:
@@ -316,14 +322,15 @@ class Epidemic(MessageLayer, Strategy):
             self._broker.drop(event.id, DropReason.QUEUE_FULL, "copy")
         else:
             wait = random_below(self.host, self._jitter * self._around.crowd(sender) // CROWD)
-            self._relay.add(event.id, WaitingCopy(event, hops, copy.age, now, set()), wait)
+            self._relay.add(event.id, WaitingCopy(event, hops, copy.age, now, is_kept, set()), wait)
 
     def _reaches_somebody_new(self, _: EventId, copy: WaitingCopy) -> bool:
         return self._around.lacks(copy.covered, self.host.now())
 
     def _pass_on(self, _: EventId, copy: WaitingCopy) -> None:
         age = copy.age + self.host.now() - copy.arrived
-        self.messenger.send(FloodedEvent(copy.event, copy.hops, age), own=False)
+        message = FloodedEvent if copy.is_kept else PassedOn
+        self.messenger.send(message(copy.event, copy.hops, age), own=False)
 
     def _on_forgotten(self, event: EventId, _: object) -> None:
         """A recent event had to go before its time; without neighbours nobody would have asked for it."""
@@ -377,7 +384,7 @@ class Epidemic(MessageLayer, Strategy):
     def _ask(self, neighbour: NodeId) -> None:
         now = self.host.now()
         # Without room nothing is asked for. Real-time events wait with the others: they are repairs here.
-        has_room = self._broker.store.has_room(0, now)
+        has_room = self._broker.may_keep and self._broker.store.has_room(0, now)
         wanted = self._requests.request(neighbour, now) if has_room else []
         if wanted:
             self.messenger.send(WantEvents(tuple(number for event in wanted for number in event)), neighbour)

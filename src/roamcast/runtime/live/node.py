@@ -336,7 +336,7 @@ class LiveNode:
         for channel, layer in node.layers.items():
             host(channel)
             hosts[channel].attach(layer)
-        node.broker.store.loses = not node.strategy.knows_who_has_what
+        node.broker.store.loses = not node.declared.survives_full
         if self.journal.is_traced:
             node.underlay.listen(NeighbourJournal(node.strategy, host(Channel.UNDERLAY)))
         return node
