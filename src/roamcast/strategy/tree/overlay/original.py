@@ -10,9 +10,10 @@ comparison in which only the rules differ.
 A node is a *member* or not. With `membership = "all"` every node is, as section 4.1 has it for dispatchers.
 With `"users"` those are whose applications subscribe or have published; others are *routers* while an
 activated path leads over them, and prune themselves when they become leaves. Only members answer who joins
-(Function 1). A member that leaves stays a router while it is no leaf. A router that finds no way back to the tree selects one of its descendants as
-leader (GroupLeader flag) and prunes itself from all. Nodes that are on no tree pass group hellos on, as in
-the draft, so that partitions find each other over them; they become routers of the merged tree.
+(Function 1). A member that leaves stays a router while it is no leaf. A router that finds no way back to the
+tree selects one of its descendants as leader (GroupLeader flag) and prunes itself from all. Nodes that are on
+no tree pass group hellos on, as in the draft, so that partitions find each other over them; they become
+routers of the merged tree.
 
 Where the text leaves a choice, this follows the IETF draft of MAODV: of two partitions that hear each
 other's group hellos, a member of the one with the lower leader asks its leader for permission, then asks
