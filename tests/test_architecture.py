@@ -317,13 +317,13 @@ SIZES: dict[str, tuple[int, int]] = {
     "daemon": (540, 6),
     "exchange": (383, 3),
     "filter": (2_590, 21),
-    "gateway": (4_292, 32),
+    "gateway": (4_336, 32),  # durable before acknowledged, kept until there is room
     "kit": (741, 11),
     "lab": (8_876, 90),
     "modulator": (234, 4),
     "modules at the top": (1_665, 19),
     "pages": (32, 1),
-    "runtime": (6_346, 49),  # room for statements by acquaintance
+    "runtime": (6_348, 49),  # a world's monotonic clock in microseconds
     "scenario": (711, 6),
     "sealing": (641, 7),  # windows found anew by a signed answer
     "strategy": (12_922, 93),  # epidemic marks what it passes on unkept

@@ -8,11 +8,17 @@ from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
 from roamcast.exchange import Exchanges, NodeCounters
 from roamcast.runtime.live.storage.database import NodeStorage
+from roamcast.runtime.live.world import NodeWorld
 from roamcast.units import Micros, NodeId
 from roamcast.wire.status import EventWay, NodeStatus
 
 
 class GatewayNode(Protocol):
+    @property
+    def world(self) -> NodeWorld:
+        """The node's clocks and chance are its gateways' too."""
+        ...
+
     @property
     def number(self) -> NodeId: ...
 

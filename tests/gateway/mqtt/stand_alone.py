@@ -25,8 +25,9 @@ from roamcast.gateway.mqtt.listener import MqttListener
 from roamcast.gateway.options import MqttOptions
 from roamcast.host import Channel, Frame
 from roamcast.node import Node, NodeConfig
-from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.linux import LocalDisk, this_machine
 from roamcast.runtime.live.storage.database import DurableEventStore, NodeStorage
+from roamcast.runtime.live.world import NodeWorld
 from roamcast.testing import FakeHost
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
@@ -90,6 +91,10 @@ class StandAloneNode:
         self.node = Node(NodeConfig(strategy), self.hosts.__getitem__, self.applications, store=store)
         self.applications.bind(self.node)
         self.exchanges = Exchanges(self, self.applications, Random(1), self.counters)
+
+    @property
+    def world(self) -> NodeWorld:
+        return this_machine()
 
     def later(self, delay: Micros, action: Callable[[], None]) -> Callable[[], None]:
         return asyncio.get_running_loop().call_later(delay / 1e6, action).cancel

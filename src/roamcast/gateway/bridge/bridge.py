@@ -33,7 +33,6 @@ from roamcast.gateway.bridge.handover import (
     decode_note,
     encode_note,
 )
-from roamcast.gateway.mqtt.listener import monotonic, wall
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
 from roamcast.gateway.mqtt.mesh.mapping import TooLarge, attributes_of, is_topic, origin_of
 from roamcast.gateway.mqtt.packets.codec import decode, encode
@@ -117,8 +116,8 @@ class Bridge:
         wanted = [self._filter(text) for text in self._options.up]
         self._read_files()
         if self._records is not None:
-            for event in self._records.delivered(self._client, wall()):
-                self._carried.observe(event_key(*event), monotonic())
+            for event in self._records.delivered(self._client, self._node.world.wall()):
+                self._carried.observe(event_key(*event), self._node.world.monotonic())
         applications = self._node.applications
         self._notes = applications.open(self._on_note)
         self._notes.subscribe(Filter.topic(self._topic))
@@ -202,10 +201,12 @@ class Bridge:
 
     def _on_carried(self, event: EventId) -> None:
         self._waiting.pop(event, None)
-        self._carried.observe(event_key(*event), monotonic())
+        self._carried.observe(event_key(*event), self._node.world.monotonic())
         if self._records is not None:
             try:
-                self._records.note_delivered(self._client, event, wall() + CARRIED_KEPT * SECOND)
+                self._records.note_delivered(
+                    self._client, event, self._node.world.wall() + CARRIED_KEPT * SECOND
+                )
             except StoreFullError:
                 self._node.counters.count("bridge_dropped_total", reason="storage")
 
@@ -369,7 +370,7 @@ class Bridge:
             attributes = attributes_of(message.qos, message.retain and lifetime > 0, message.properties)
             attributes[BRIDGE] = self._options.name
             if message.retain and lifetime:
-                attributes[AT] = wall()
+                attributes[AT] = self._node.world.wall()
             publication = Publication(attributes, message.payload, message.topic, lifetime=lifetime)
             self._mesh.publish(publication, is_admitted=True)
             self._node.counters.count("bridge_down_total")

@@ -8,9 +8,7 @@ await listener.stop()
 
 import asyncio
 import logging
-import secrets
 import ssl
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,15 +46,17 @@ class MqttListener:
         self._listens = listens
         self._base = base
         self._node = node
-        self._notes = Notes(node, monotonic, wall, options.queue_messages_max + options.inflight_max)
-        self.exchange = MeshExchange(node, options, self._notes, monotonic, wall)
+        self._monotonic = node.world.monotonic
+        wall = node.world.wall
+        self._notes = Notes(node, self._monotonic, wall, options.queue_messages_max + options.inflight_max)
+        self.exchange = MeshExchange(node, options, self._notes, self._monotonic, wall)
         self.incoming = IncomingMessages(node, self.exchange, wall, options.receive_maximum)
-        self.sessions = Sessions(self.exchange, self._notes, self.incoming, options, monotonic)
+        self.sessions = Sessions(self.exchange, self._notes, self.incoming, options, self._monotonic)
         self._servers: list[asyncio.Server] = []
         self.connections: set[Connection] = set()
         self.strangers = Strangers(lambda: self.count_reason("mqtt_refused_total", "too_many_connections"))
         self.turn: Turn | None = None
-        self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), monotonic())
+        self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), self._monotonic())
         self.port = 0  # the plain one, once started
         self.tls_port = 0
 
@@ -66,7 +66,7 @@ class MqttListener:
         self.turn = Turn(loop, UNSENT_BYTES_MAX)
         context = _tls_context(self.options, self._base) if self._listens else None
         self._node.applications.owed.append(self.sessions.owed)
-        self.sessions.restore(wall())
+        self.sessions.restore(self._node.world.wall())
         try:
             if self._listens and self.options.plain:
                 self.port = await self._listen("mqtt.port", self.options.port, None)
@@ -115,16 +115,15 @@ class MqttListener:
         client_id = connect.client_id
         reason = self._objection(connect, connection.users)
         if reason is ReasonCode.BAD_USER_OR_PASSWORD:
-            self._logins.count(
-                "login", monotonic(), f"user {(connect.username or '')[:40]!r} from {connection.address}"
-            )
+            who = f"user {(connect.username or '')[:40]!r} from {connection.address}"
+            self._logins.count("login", self._monotonic(), who)
         if reason is not None:
             return reason
         rights = rights_of(self.options.rights, connect.username or "")
         if connect.will is not None and rights is not None and not rights.may_publish(connect.will.topic):
             return ReasonCode.NOT_AUTHORIZED
         if not client_id:
-            client_id = f"roamcast-{secrets.token_hex(8)}"
+            client_id = f"roamcast-{self._node.world.random.getrandbits(64):016x}"
             properties.assigned_client_id = client_id
         standing = self.sessions.find(client_id)
         if standing is not None and standing.username != connect.username:
@@ -210,14 +209,6 @@ class MqttListener:
 
     def _connection(self) -> asyncio.Protocol:
         return self.accept(self.options.users)
-
-
-def monotonic() -> Micros:
-    return time.monotonic_ns() // 1_000
-
-
-def wall() -> Micros:
-    return time.time_ns() // 1_000
 
 
 def _tls_context(options: MqttOptions, base: Path) -> ssl.SSLContext | None:

@@ -117,6 +117,10 @@ class NodeWorld(NamedTuple):
     computer: Computer
     random: Random
 
+    def monotonic(self) -> Micros:
+        """In microseconds; it does not stand still while an input is handled, as a node's clock does."""
+        return self.clock.monotonic_ns() // 1_000
+
     def wall(self) -> Micros:
         """The wall clock in microseconds."""
         return self.clock.time_ns() // 1_000

@@ -20,7 +20,7 @@ from roamcast.filter.expression import Compare, Operator
 from roamcast.gateway.access import rights_of
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage, TooLarge, attributes_of, is_topic
-from roamcast.gateway.mqtt.packets.values import Properties, Publish, ReasonCode, SubscriptionRequest, Will
+from roamcast.gateway.mqtt.packets.values import Publish, ReasonCode, SubscriptionRequest, Will
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.interests import ClientInterests
 from roamcast.gateway.mqtt.sessions.session import MqttSession, TopicSubscription
@@ -96,6 +96,17 @@ class MeshExchange:
     def reserve(self, payload: bytes) -> int:
         """The number of an event that is published later."""
         return self._session.reserve_for(payload)
+
+    def lifetime_of(self, message: Publish | Will) -> Micros:
+        """0: real-time. A message that clears a topic outlives all that it clears."""
+        retain = message.retain
+        if not (retain or (message.qos and self.keeps_qos1)):
+            return 0
+        default = self._retained_lifetime if retain else self._qos1_lifetime
+        expiry = None if message.properties is None else message.properties.message_expiry
+        if expiry is None or (retain and not message.payload):
+            return default
+        return max(1, min(expiry * SECOND, self._retained_lifetime) if retain else expiry * SECOND)
 
     def has_kept(self, sequence: int, payload: bytes) -> bool:
         """Whether the event of this number of ours, or the last of its chunks, is in the store."""
@@ -202,10 +213,8 @@ class MeshExchange:
         properties = message.properties
         if self._options.rights and session is not None and not self._may(session, topic):
             return NOT_ALLOWED
-        lifetime = 0
+        lifetime = self.lifetime_of(message)
         attributes = _PLAIN[qos]
-        if retain or (qos and self.keeps_qos1):
-            lifetime = self._lifetime(retain and not payload, retain, properties)
         if retain or properties is not None:
             try:
                 attributes = attributes_of(qos, retain, properties)
@@ -336,14 +345,6 @@ class MeshExchange:
 
     def _held(self) -> Iterator[Event]:
         return (entry.event for entry in self._session.stored(ALL_RETAINED))
-
-    def _lifetime(self, is_clearing: bool, retain: bool, properties: Properties | None) -> Micros:
-        """Of a memorized event. One that clears a topic outlives all that it clears."""
-        default = self._retained_lifetime if retain else self._qos1_lifetime
-        expiry = None if properties is None else properties.message_expiry
-        if is_clearing or expiry is None:
-            return default
-        return max(1, min(expiry * SECOND, self._retained_lifetime) if retain else expiry * SECOND)
 
 
 def is_kept_message(event: Event) -> bool:

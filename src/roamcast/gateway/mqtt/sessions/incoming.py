@@ -1,15 +1,19 @@
 """Messages of QoS 2 from clients with lasting sessions: published exactly once, across a crash of the node.
 
-    PUBLISH ─▶ written, numbered ─▶ durable: published, PUBREC ─▶ PUBREL ─▶ deleted ─▶ durable: PUBCOMP
+    PUBLISH ─▶ written, numbered ─▶ durable: published ─▶ durable: PUBREC
+    PUBREL ─▶ deleted ─▶ durable: PUBCOMP
 
 The event's number is chosen and written before anyone hears of the event. After a crash a message that may
-not have been published is published again under the same number, and whoever had it takes it for a copy. A
-message that was published leaves its packet identifier until the client releases it, because the client may
-repeat the PUBLISH. Messages of other sessions, and of QoS 1, go straight to the mesh.
+not have been published is published again under the same number, and whoever had it takes it for a copy. One
+for which the store has no room then waits for it, however long the node was off: it may have been
+acknowledged. A message that was published leaves its packet identifier until the client releases it, because
+the client may repeat the PUBLISH. Messages of other sessions, and of QoS 1, go straight to the mesh.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,16 +26,17 @@ from roamcast.gateway.mqtt.sessions.durable import INCOMING, remaining
 from roamcast.gateway.mqtt.sessions.session import MqttSession
 from roamcast.gateway.node import GatewayNode
 from roamcast.runtime.live.storage.clients import ClientRecords, Queue
-from roamcast.units import SECOND, Micros
+from roamcast.units import Micros
 
-# A message is published again only as long as the others surely know its number (`HOLD` in `broker/seen.py`).
-AGAIN_WITHIN: Micros = 60 * SECOND
+ROOM_SECONDS = 0.1  # until a store that had no room is asked again; chosen by us
+ALWAYS: Micros = 2**62
 
 OnTaken: TypeAlias = Callable[[ReasonCode], None]
 
 
 class IncomingMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """As stored. `until`: when it is too late to publish it again, on the wall clock; 0: it was published."""
+    """As stored. `packet_id`: 0 for one that its client has released before it could be published. `until`:
+    the end of its lifetime on the wall clock, if it is yet to be published; 0: it was published."""
 
     packet_id: int
     sequence: int
@@ -40,6 +45,15 @@ class IncomingMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=Tru
     payload: bytes = b""
     retain: bool = False
     properties: bytes | None = None
+
+
+class UnpublishedMessage(NamedTuple):
+    """Of an earlier boot, which may have acknowledged it."""
+
+    session: MqttSession
+    row: int
+    kept: IncomingMessage
+    message: Publish
 
 
 class IncomingMessages:
@@ -51,11 +65,15 @@ class IncomingMessages:
         self._wall = wall
         self._entries_max = entries_max
         self._records = None if node.storage is None else ClientRecords(node.storage)
+        self._unpublished: deque[UnpublishedMessage] = deque()
+        self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def close(self) -> None:
         """What is not published yet is published by the next boot."""
         self._is_closed = True
+        if self._retry is not None:
+            self._retry.cancel()
 
     def keeps(self, session: MqttSession) -> bool:
         return self._records is not None and session.is_durable
@@ -66,45 +84,59 @@ class IncomingMessages:
         message: Publish,
         on_taken: OnTaken,
     ) -> None:
-        """Write it, publish it once that is durable, and call back with the outcome."""
+        """Write it, publish it once that is durable, and call back when the event is durable too, or
+        refused."""
         packet_id = message.packet_id
         sequence = self._exchange.reserve(message.payload)
+        lifetime = self._exchange.lifetime_of(message)
         kept = IncomingMessage(
             packet_id,
             sequence,
-            self._wall() + AGAIN_WITHIN,
+            self._wall() + lifetime if lifetime else ALWAYS,
             message.topic,
             message.payload,
             message.retain,
             None if message.properties is None else encoded_properties(message.properties),
         )
         try:
-            row = self._queue(session.client_id).append(_encoder.encode(kept))
+            row = self._queue(session).append(_encoder.encode(kept))
         except StoreFullError:
             self._node.counters.count("mqtt_storage_refusals_total")
             on_taken(ReasonCode.QUOTA_EXCEEDED)
             return
         session.received[packet_id] = row
 
-        def refused(_: StoreFullError) -> None:
-            self._forget(session, packet_id)
-            on_taken(ReasonCode.QUOTA_EXCEEDED)
+        def then(reason: ReasonCode) -> None:
+            if reason >= 0x80 and session.received.get(packet_id) == row:
+                del session.received[packet_id]
+                self._forget(session, row)
+            on_taken(reason)
 
-        self._node.when_durable(lambda: self._publish(session, row, sequence, message, on_taken), refused)
+        self._node.when_durable(
+            lambda: self._publish(session, row, kept, message, then),
+            lambda _: then(ReasonCode.QUOTA_EXCEEDED),
+        )
 
     def release(self, session: MqttSession, packet_id: int, then: Callable[[], None]) -> None:
         """PUBREL: the client will not repeat it. The identifier may stand for another message afterwards, so
         it is forgotten durably before the client hears of it."""
-        if not self._forget(session, packet_id):
+        row = session.received.pop(packet_id, 0)
+        if not row:
             then()
             return
+        unpublished = next((one for one in self._unpublished if one.row == row), None)
+        if unpublished is None:
+            self._forget(session, row)
+        else:
+            unpublished.kept.packet_id = 0
+            self._replace(session, row, unpublished.kept)
         self._node.when_durable(then, lambda _: then())
 
     def restore(self, session: MqttSession) -> None:
         """After a restart: identifiers that are not released, and what may not have been published."""
         if self._records is None:
             return
-        for row, data in self._queue(session.client_id).entries(self._entries_max):
+        for row, data in self._queue(session).entries(self._entries_max):
             try:
                 kept = _decoder.decode(data)
                 properties = None
@@ -113,43 +145,70 @@ class IncomingMessages:
             except (msgspec.DecodeError, MalformedPacket):
                 self._node.counters.count("mqtt_damaged_total")
                 continue
-            session.received[kept.packet_id] = row
-            in_time = remaining(kept.until, self._wall(), AGAIN_WITHIN) > 0
-            if kept.until and in_time and not self._exchange.has_kept(kept.sequence, kept.payload):
-                message = Publish(kept.topic, kept.payload, 2, kept.retain, True, kept.packet_id, properties)
-                self._publish(session, row, kept.sequence, message, lambda _: None)
+            if kept.packet_id:
+                session.received[kept.packet_id] = row
+            if not kept.until or self._exchange.has_kept(kept.sequence, kept.payload):
+                if not kept.packet_id:
+                    self._forget(session, row)
+                continue
+            message = Publish(kept.topic, kept.payload, 2, kept.retain, True, kept.packet_id, properties)
+            self._unpublished.append(UnpublishedMessage(session, row, kept, message))
+
+    def publish_unpublished(self) -> None:
+        """What earlier boots may not have published, oldest first, each when there is room for it."""
+        self._retry = None
+        while self._unpublished and not self._is_closed:
+            session, row, kept, message = self._unpublished[0]
+            if remaining(kept.until, self._wall(), ALWAYS):
+                if self._exchange.admit(session, message).obstacle:
+                    self._try_later()
+                else:
+                    self._publish(session, row, kept, message, self._on_unpublished)
+                return
+            self._forget(session, row)  # its lifetime is over
+            self._unpublished.popleft()
+
+    def _on_unpublished(self, reason: ReasonCode) -> None:
+        if reason is ReasonCode.QUOTA_EXCEEDED:  # by the disk
+            self._try_later()
+            return
+        session, row, kept, _ = self._unpublished.popleft()
+        if reason >= 0x80 or not kept.packet_id:
+            session.received.pop(kept.packet_id, 0)
+            self._forget(session, row)
+        self.publish_unpublished()
+
+    def _try_later(self) -> None:
+        self._retry = asyncio.get_running_loop().call_later(ROOM_SECONDS, self.publish_unpublished)
 
     def _publish(
-        self,
-        session: MqttSession,
-        row: int,
-        sequence: int,
-        message: Publish,
-        on_taken: OnTaken,
+        self, session: MqttSession, row: int, kept: IncomingMessage, message: Publish, then: OnTaken
     ) -> None:
         if self._is_closed:
             return
-        packet_id = message.packet_id
 
-        def then(reason: ReasonCode) -> None:
+        def published(reason: ReasonCode) -> None:
             if reason >= 0x80:
-                self._forget(session, packet_id)
-            elif session.received.get(packet_id) == row:
-                published = IncomingMessage(packet_id, sequence, 0)
-                self._write(lambda: self._queue(session.client_id).replace(row, _encoder.encode(published)))
-            on_taken(reason)
+                then(reason)
+                return
+            # In one transaction with the event.
+            self._replace(session, row, IncomingMessage(kept.packet_id, kept.sequence, 0))
+            self._node.when_durable(
+                lambda: then(ReasonCode.SUCCESS), lambda _: then(ReasonCode.QUOTA_EXCEEDED)
+            )
 
         if len(message.payload) > PAYLOAD_BYTES_MAX:
-            self._exchange.publish_large(session, message, then, sequence)
+            self._exchange.publish_large(session, message, published, kept.sequence)
         else:
-            then(self._exchange.publish(session, message, sequence=sequence, is_admitted=True).reason)
+            published(
+                self._exchange.publish(session, message, sequence=kept.sequence, is_admitted=True).reason
+            )
 
-    def _forget(self, session: MqttSession, packet_id: int) -> bool:
-        """Whether something was written."""
-        row = session.received.pop(packet_id, 0)
-        if row:
-            self._write(lambda: self._queue(session.client_id).acknowledge(row))
-        return row > 0
+    def _forget(self, session: MqttSession, row: int) -> None:
+        self._write(lambda: self._queue(session).acknowledge(row))
+
+    def _replace(self, session: MqttSession, row: int, kept: IncomingMessage) -> None:
+        self._write(lambda: self._queue(session).replace(row, _encoder.encode(kept)))
 
     def _write(self, write: Callable[[], object]) -> None:
         try:
@@ -157,9 +216,9 @@ class IncomingMessages:
         except StoreFullError:
             self._node.counters.count("mqtt_storage_refusals_total")
 
-    def _queue(self, client_id: str) -> Queue:
+    def _queue(self, session: MqttSession) -> Queue:
         assert self._records is not None
-        return self._records.queue(INCOMING + client_id, self._entries_max)
+        return self._records.queue(INCOMING + session.client_id, self._entries_max)
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -9,7 +9,6 @@ A will is published when its delay is over, or when the session ends, whichever 
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -43,7 +42,7 @@ class Sessions:
         self._sessions: dict[str, MqttSession] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of absent ones
         self._settle_timer: asyncio.TimerHandle | None = None
-        self.chores = Chores()
+        self.chores = Chores(clock)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -149,6 +148,7 @@ class Sessions:
         for session in restored:  # after all queues stand: this publishes
             self._incoming.restore(session)
             self._act(session)
+        self._incoming.publish_unpublished()
 
     def _fill(self, session: MqttSession, kept: KeptSession, wall_now: Micros) -> None:
         now = self._clock()
@@ -253,7 +253,7 @@ def session_expiry(asked: int | None, *, is_v5: bool, clean: bool) -> Micros:
     return (asked or 0) * SECOND
 
 
-SLICE_SECONDS = 0.004  # of one turn, at least one step; chosen by us
+SLICE: Micros = 4_000  # of one turn, at least one step; chosen by us
 
 
 class Chores:
@@ -263,7 +263,8 @@ class Chores:
     All chores of a listener share one slice in each turn of the loop, first come, first served.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], Micros]) -> None:
+        self._clock = clock
         self._waiting: deque[Iterator[None]] = deque()
         self._next: asyncio.Handle | None = None
 
@@ -284,10 +285,10 @@ class Chores:
 
     def _work(self) -> None:
         self._next = asyncio.get_running_loop().call_soon(self._work)  # first: a step may add a chore
-        until = time.perf_counter() + SLICE_SECONDS
+        until = self._clock() + SLICE
         while self._waiting:
             for _ in self._waiting[0]:
-                if time.perf_counter() >= until:
+                if self._clock() >= until:
                     return
             self._waiting.popleft()
         self._next.cancel()

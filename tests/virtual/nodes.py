@@ -1,0 +1,242 @@
+"""Whole nodes in virtual time: `LiveNode`, MQTT listener, sessions and storage.
+
+    world = VirtualWorld(seed)
+    a, b = world.machine("a"), world.machine("b")
+    world.link(a, b)
+    a.start(); b.start()
+    client = world.client(a, "pub"); …
+    world.run(10.0)                       # seconds
+    a.kill(); world.run(1.0); a.start()
+    world.check()                         # what every client must have, and may not have (`model.py`)
+
+Every draw follows from the seed, so a run repeats to the octet (`world.digest`). `schedules.py` plays whole
+schedules of faults; `python -m tests.virtual SEED` plays one and says what happened.
+"""
+
+import logging
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.virtual.clients import ModelClient
+from tests.virtual.disk import VirtualDisk
+from tests.virtual.model import Model
+from tests.virtual.network import Network, VirtualNetwork
+from tests.virtual.timeline import ProcessLoop, Timeline
+
+from roamcast.gateway.mqtt.listener import MqttListener
+from roamcast.gateway.options import MqttOptions
+from roamcast.runtime.live.node import LiveNode
+from roamcast.runtime.live.settings import (
+    AirSettings,
+    KeySettings,
+    LiveSettings,
+    NodeSettings,
+    PartSettings,
+    TraceSettings,
+)
+from roamcast.runtime.live.world import NodeWorld
+from roamcast.sealing import GroupKey, Identity
+from roamcast.strategy.base import MachineCounters
+
+BEGAN_NS = 1_800_000_000 * 10**9  # wall clock when virtual time begins
+MQTT_PORT = 1883
+STATE = Path("/node/state.db")
+GROUP = GroupKey(bytes(range(32))).to_text()
+
+
+class VirtualWorld:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.timeline = Timeline()
+        self.network = Network(self.timeline, Random(seed + 1))
+        self.timeline.on_killed = self._on_killed
+        self.machines: list[VirtualMachine] = []
+        self.clients: list[ModelClient] = []
+        self.outside = self.timeline.process("clients")  # programs that nothing happens to
+        self.model = Model()
+        self.errors: list[str] = []  # logged with a traceback
+        self._collector = _Collector(self.errors)
+        logging.getLogger("roamcast").addHandler(self._collector)
+
+    def close(self) -> None:
+        logging.getLogger("roamcast").removeHandler(self._collector)
+        for machine in self.machines:
+            machine.kill()
+        self.outside.kill()
+
+    def __enter__(self) -> "VirtualWorld":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def now(self) -> float:
+        return self.timeline.now
+
+    @property
+    def digest(self) -> int:
+        """Of every datagram, with its time, and of all that clients said and heard."""
+        return zlib.crc32(repr(self.model.log).encode(), self.network.carried)
+
+    def machine(self, name: str, **settings: Any) -> "VirtualMachine":
+        machine = VirtualMachine(self, name, len(self.machines) + 1, **settings)
+        self.machines.append(machine)
+        return machine
+
+    def link(self, one: "VirtualMachine", other: "VirtualMachine", *, is_up: bool = True) -> None:
+        pair = frozenset((one.address, other.address))
+        (self.network.links.add if is_up else self.network.links.discard)(pair)
+
+    def client(self, machine: "VirtualMachine", name: str, **options: Any) -> ModelClient:
+        """A client of this machine's node, which connects at once, and again whenever the connection ends."""
+        client = ModelClient(self, machine, name, **options)
+        self.clients.append(client)
+        return client
+
+    def run(self, seconds: float, is_over: Callable[[], bool] | None = None) -> None:
+        self.timeline.run(self.now + seconds, is_over)
+
+    def call_later(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
+        """Something that happens in this world by itself."""
+        self.outside.call_later(seconds, action, *arguments)
+
+    def check(self) -> None:
+        """All that must be true now, if the world has been quiet for long enough."""
+        problems = [*self.timeline.faults, *self.errors, *self.model.problems(self.now)]
+        assert not problems, f"seed {self.seed}: " + "; ".join(problems[:10])
+
+    def _on_killed(self, loop: ProcessLoop) -> None:
+        self.network.killed(loop)
+        loop.machine.died()  # type: ignore[attr-defined]
+
+
+class VirtualMachine:
+    """A machine with one node. It outlives the node's processes."""
+
+    def __init__(
+        self,
+        world: VirtualWorld,
+        name: str,
+        number: int,
+        *,
+        strategy: str = "epidemic",
+        events_max: int = 10_000,
+        mqtt: dict[str, Any] | None = None,
+        options: dict[str, Any] | None = None,
+        trace: TraceSettings | None = None,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.number = number
+        self.address = f"10.0.0.{number}"
+        self.disk = VirtualDisk()
+        self.wall_ahead_ns = 0  # of the wall clock
+        self.boots = 0
+        self.died_at = 0.0
+        self.process: ProcessLoop | None = None
+        self.node: LiveNode | None = None
+        self.listener: MqttListener | None = None
+        self.on_died: Callable[[], None] = lambda: None
+        self.settings = LiveSettings(
+            node=NodeSettings(number=number, state=str(STATE), events_max=events_max),
+            keys=KeySettings(identity=Identity(bytes([number] * 32), number).to_text(), group=(GROUP,)),
+            air=AirSettings(interface="eth0", own_port=5_000),
+            strategy=PartSettings(name=strategy, options=options or {}),
+            trace=trace or TraceSettings(),
+        )
+        self.mqtt = MqttOptions(port=MQTT_PORT, **{"qos1_lifetime": 86_400.0, **(mqtt or {})})
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None
+
+    def start(self) -> None:
+        """A new process; it may die before it is ready."""
+        assert self.process is None
+        self.boots += 1
+        loop = self.world.timeline.process(f"{self.name}.{self.boots}")
+        loop.machine = self  # type: ignore[attr-defined]
+        self.process = self.disk.process = loop
+        loop.create_task(self._serve(loop))
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            process = self.process
+            process.kill()
+            self.world.network.killed(process)
+            self.died()
+
+    def stop(self) -> None:
+        """In good order."""
+        node, listener, process = self.node, self.listener, self.process
+        assert node is not None and listener is not None and process is not None
+
+        async def leave() -> None:
+            await listener.stop()
+            await node.stop()
+
+        self.world.timeline.complete(process, leave())
+        if self.process is process:
+            process.kill()
+            self.world.network.killed(process)
+            self.died()
+
+    def died(self) -> None:
+        self.process = self.node = self.listener = None
+        self.died_at = self.world.now
+        self.on_died()
+
+    # Clocks, of `MachineClock`.
+
+    def monotonic_ns(self) -> int:
+        loop = self.process or self.world.outside
+        return round(loop.time() * 1e9)
+
+    def time_ns(self) -> int:
+        return BEGAN_NS + self.monotonic_ns() + self.wall_ahead_ns
+
+    # Private.
+
+    async def _serve(self, loop: ProcessLoop) -> None:
+        world = NodeWorld(
+            loop,
+            self,
+            self.disk,
+            VirtualNetwork(self.world.network, loop, self.address),
+            _Unmeasured(),
+            Random(f"{self.world.seed} {self.name} {self.boots}"),
+        )
+        node = await LiveNode.start(self.settings, Path("/"), world)
+        listener = MqttListener(node, self.mqtt)
+        await listener.start()
+        self.node, self.listener = node, listener
+
+
+class _Unmeasured:
+    def read(self) -> MachineCounters:
+        return MachineCounters(0, None, 1, None)
+
+    def processor_seconds(self) -> float:
+        return 0.0
+
+    def resident_bytes(self) -> int:
+        return 0
+
+    def clock_identity(self) -> str:
+        return "virtual"
+
+
+class _Collector(logging.Handler):
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__()
+        self._errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[0] is not None:
+            self._errors.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
