@@ -87,8 +87,11 @@ emulation: $(READY)  ## real nodes in namespaces against the bars of docs/study/
 torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and of the handoff, property tests at length, nodes killed at random; hours
 	$(BIN)/pytest -n 2 --timeout 3600 tests/torture
 
-reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile
-	$(BIN)/roamcast reproduce --profile quick --out out/reproduction
+SEED ?= 501
+RESUME ?=  # --resume: go on with an interrupted one
+reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile; writes docs/protocols/results.md
+	$(BIN)/roamcast reproduce --profile quick --seed $(SEED) --out out/reproduction $(RESUME) \
+		--page docs/protocols/results.md --counts README.md
 
 league: $(READY)  ## every strategy in the same dozen scenarios, ten seeds; writes docs/study/league.md
 	$(BIN)/roamcast league --profile full --out out/league --page docs/study/league.md

@@ -81,22 +81,52 @@ def report(folder: str, out: str | None, plays: bool, figures: Path | None) -> N
 
 @click.command()
 @click.argument("selection", metavar="[PAPER[/FIGURE]]", required=False, help="Default: all.")
-@click.option("--profile", default="quick", help="quick (minutes) or full.")
+@click.option("--profile", default="quick", help="quick (20 minutes for all on 2 cores) or full (90).")
+@click.option("--seed", metavar="N", type=int, help="The first seed. Default: each figure's own.")
+@click.option(
+    "--seeds", metavar="K", type=int, help="At most so many seeds in a cell. Default: the profile's."
+)
 @click.option(
     "--out", metavar="DIR", default="out/reproduction", help="Where sweeps and page go: a folder or a URI."
 )
+@click.option("--resume", is_flag=True, help="Go on with what is in DIR.")
+@click.option("--page", metavar="FILE", type=PATH, help="Write the results as Markdown here, too.")
+@click.option("--counts", metavar="FILE", type=PATH, help="Write the counts by work between its markers.")
 @options.spark
-def reproduce(selection: str | None, profile: str, out: str, master: str | None) -> None:
+def reproduce(
+    selection: str | None,
+    profile: str,
+    seed: int | None,
+    seeds: int | None,
+    out: str,
+    resume: bool,
+    page: Path | None,
+    counts: Path | None,
+    master: str | None,
+) -> None:
     """The papers' tables and figures, ours beside theirs."""
-    from roamcast.cli.screen import sweep_progress
+    from roamcast.cli.screen import show_table, sweep_progress
     from roamcast.lab.published.reproduce import reproduce as run
 
     with sweep_progress() as on_progress:
-        ended = run(selection, profile, out, master, on_progress)
+        ended = run(
+            selection,
+            profile,
+            out,
+            master,
+            on_progress,
+            seed=seed,
+            seeds=seeds,
+            resume=resume,
+            tell=print,
+            results_page=page,
+            counts_page=counts,
+        )
+    show_table(*ended.counts)
     print(ended.page)
     print(ended.to_line())
     if ended.failed:
-        fail(f"{ended.failed} runs failed; the same command tries them again")
+        fail(f"{ended.failed} runs failed; --resume tries them again")
 
 
 @click.command()

@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from roamcast.errors import InputError
 from roamcast.lab.published import FigureRow, known, load_figure, rows, rows_of_sweep, selected
-from roamcast.lab.published.agreement import spearman
+from roamcast.lab.published import reproduce as reproduce_module
+from roamcast.lab.published.agreement import decide
 from roamcast.lab.published.figure import PROFILES
 from roamcast.lab.published.formula import evaluate, metrics_in
-from roamcast.lab.published.reproduce import reproduce
+from roamcast.lab.published.reproduce import Reproduction, estimate, planned, reproduce
+from roamcast.lab.published.standing import told
 from roamcast.lab.sweep.experiment import cells
-from roamcast.lab.sweep.results import Description, Results
+from roamcast.lab.sweep.results import Description, Results, Run
+from roamcast.lab.sweep.summary import SampleMean, spread
 
 FIGURE = """
 title = "A test"
@@ -85,99 +87,179 @@ def judged(tmp_path: Path, quantity: str, **figures: list[list[float | None]]) -
     return row
 
 
-CSMA_AT_2 = 'at = { "world.radio.model" = "csma", "workload.rate" = 2.0 }\n'
+CSMA_AT_2 = 'at = { "world.radio.model" = "csma", "workload.rate" = 2.0 }\n'  # 0.7 and 0.9
+HALF = 12.7062 * 0.1  # of its 95% interval: Student's t with one degree of freedom, standard error 0.1
 
 
 @pytest.mark.parametrize(
-    ("rule", "agrees"),
+    ("rule", "verdict"),
     [
-        ("published = 0.9\nrule = { within = 0.11 }", True),
-        ("published = 0.9\nrule = { within = 0.09 }", False),
-        ("published = 1.0\nrule = { within_relative = 0.21 }", True),
-        ("published = 1.0\nrule = { within_relative = 0.19 }", False),
-        ("rule = { at_most = 0.81 }", True),
-        ("rule = { at_most = 0.79 }", False),
-        ("rule = { at_least = 0.79 }", True),
-        ("rule = { at_least = 0.81 }", False),
+        # The interval is 0.8 ± 1.27: -0.47 to 2.07.
+        ("published = 0.8\ntolerance = 1.28", "agrees"),
+        ("published = 0.8\ntolerance = 1.26", "undecided"),
+        ("published = 0.8\ntolerance = '160%'", "agrees"),
+        ("published = 0.8\ntolerance = '2%'", "undecided"),  # right in the middle, and too wide to say so
+        ("published = 4.0\ntolerance = '49%'", "undecided"),  # from 2.04
+        ("published = 4.0\ntolerance = '48%'", "differs"),  # from 2.08
+        ("published = 4.0\ntolerance = '48%'\nbetter = 'lower'", "better"),
+        ("published = 4.0\ntolerance = '48%'\nbetter = 'higher'", "differs"),
+        ("published = -4.0\ntolerance = 3.5\nbetter = 'higher'", "better"),  # up to -0.5
+        ("published = -4.0\ntolerance = 3.6\nbetter = 'higher'", "undecided"),
+        ("published = 0.8\ntolerance = 1.28\ncalibrated = true", "calibrated"),
+        ("published = 9.0\ntolerance = 1.28\ncalibrated = true", "calibrated"),
+        ("claim = { at_most = 2.08 }", "agrees"),
+        ("claim = { at_most = 0.81 }", "undecided"),
+        ("claim = { at_most = -0.48 }", "differs"),
+        ("claim = { at_least = -0.48 }", "agrees"),
+        ("claim = { at_least = 2.08 }", "differs"),
+        ("claim = { at_least = -0.48, at_most = 2.08 }", "agrees"),
+        ("claim = { at_least = 0.7, at_most = 2.08 }", "undecided"),
     ],
 )
-def test_rules_about_one_value(tmp_path: Path, rule: str, agrees: bool) -> None:
+def test_verdicts_on_one_value(tmp_path: Path, rule: str, verdict: str) -> None:
     row = judged(tmp_path, CSMA_AT_2 + rule)
-    assert row.ours == pytest.approx(0.8) and row.agrees is agrees
-    low, high = stats.t.interval(0.95, 1, loc=0.8, scale=0.1)
-    assert (row.low, row.high) == pytest.approx((low, high))
-    assert row.at == {"world.radio.model": "csma", "workload.rate": 2.0}
+    assert row.ours == pytest.approx(0.8) and row.verdict == verdict and row.agrees is (verdict == "agrees")
+    assert (row.low, row.high) == pytest.approx((0.8 - HALF, 0.8 + HALF), abs=1e-4)
+    assert row.at == {"world.radio.model": "csma", "workload.rate": 2.0} and row.seeds == [1, 2]
+
+
+def test_how_much_ours_differs_and_how_exactly_theirs_can_be_read(tmp_path: Path) -> None:
+    row = judged(tmp_path, CSMA_AT_2 + "published = 4.0\ntolerance = '5%'")
+    assert row.kind == "number" and row.tolerance == pytest.approx(0.2) and row.rule == "4 ± 5%"
+    assert row.difference == pytest.approx(-3.2) and told(row) == "differs by −80%"
+    row = judged(tmp_path, CSMA_AT_2 + "claim = { at_least = 2.1, at_most = 3 }")
+    assert row.kind == "claim" and row.rule == "at least 2.1 and at most 3"
+    assert row.difference == pytest.approx(-1.3) and told(row) == "differs by −1.300"
+    assert judged(tmp_path, CSMA_AT_2 + "claim = { at_least = 0.1 }").difference == 0
+    assert judged(tmp_path, CSMA_AT_2 + "claim = { at_least = 0.1 }\nextra = true").kind == "extra"
+
+
+@settings(max_examples=300)
+@given(
+    st.floats(-10, 10),
+    st.floats(0, 5),
+    st.floats(0, 5),
+    st.tuples(st.floats(-10, 10), st.floats(-10, 10)).map(sorted),
+    st.sampled_from([None, "lower", "higher"]),
+)
+def test_no_verdict_comes_of_a_wider_interval(
+    mean: float, half: float, more: float, agreed: list[float], better: str | None
+) -> None:
+    low, high = agreed
+    narrow = decide(SampleMean(9, mean, 1.0, mean - half, mean + half), (low, high), better)
+    wide = decide(SampleMean(9, mean, 1.0, mean - half - more, mean + half + more), (low, high), better)
+    assert wide in (narrow, "undecided")
+
+
+def test_one_seed_decides_nothing() -> None:
+    assert decide(spread([0.5]), (0.0, 1.0)) == "undecided"
+    assert decide(spread([0.5, 0.5]), (0.0, 1.0)) == "agrees"  # no spread: the interval is a point
 
 
 def test_a_ratio_between_two_cells_is_made_seed_by_seed(tmp_path: Path) -> None:
     row = judged(
         tmp_path,
         CSMA_AT_2
-        + 'relative_to = { "world.radio.model" = "ideal", "workload.rate" = 4.0 }\nrule = { at_most = 1.0 }',
+        + 'relative_to = { "world.radio.model" = "ideal", "workload.rate" = 4.0 }\nclaim = { at_most = 1.0 }',
     )
     assert row.ours == pytest.approx((0.7 / 0.8 + 0.9 / 0.9) / 2)  # and not 0.8 / 0.85
 
 
-def test_a_trend_of_ratios_divides_each_cell_by_its_own(tmp_path: Path) -> None:
+def test_a_slope_of_ratios_divides_each_cell_by_its_own(tmp_path: Path) -> None:
     row = judged(
         tmp_path,
         'at = { "world.radio.model" = "csma" }\nrelative_to = { "world.radio.model" = "ideal" }\n'
-        'rule = { trend = "increasing", along = "workload.rate" }',
+        'claim = { grows = "workload.rate" }',
     )
     # 0.9 / 1.0; 0.7 / 0.9 and 0.9 / 1.0; 0.75 / 0.8 and 0.95 / 0.9
-    assert row.detail == "1: 0.9; 2: 0.8389; 4: 0.9965" and row.ours == pytest.approx(0.5)
+    assert row.detail == "1: 0.9; 2: 0.8389; 4: 0.9965" and row.rule == "grows along workload.rate"
+    # By hand, over 1, 2, 4 with the mean 7/3 and 14/3 for its squares.
+    slopes = [
+        sum((at - 7 / 3) * value for at, value in zip((1, 2, 4), values, strict=True)) / (14 / 3)
+        for values in ((0.9, 0.7 / 0.9, 0.75 / 0.8), (0.9, 0.9, 0.95 / 0.9))
+    ]
+    assert row.ours == pytest.approx(sum(slopes) / 2)
 
 
-def test_an_order_holds_only_if_every_step_rises(tmp_path: Path) -> None:
-    order = 'rule = {{ order = [{{ "workload.rate" = {} }}, {{ "workload.rate" = {} }}] }}'
+def test_every_step_of_an_order_must_hold_beyond_chance(tmp_path: Path) -> None:
+    order = 'claim = {{ order = [{{ "workload.rate" = {} }}, {{ "workload.rate" = {} }}]{} }}'
     at = 'at = { "world.radio.model" = "ideal" }\n'
-    falling = judged(tmp_path, at + order.format("1.0", "2.0"))
-    assert not falling.agrees and falling.ours == pytest.approx(-0.05)
-    rising = judged(tmp_path, at + order.format("4.0", "2.0"))
+    rising = judged(tmp_path, at + order.format("4.0", "2.0", ""))  # 0.1 on both seeds
     assert rising.agrees and rising.ours == pytest.approx(0.1) and rising.low == pytest.approx(0.1)
     assert rising.rule == "4 < 2" and rising.detail == "4: 0.85; 2: 0.95"
+    falling = judged(tmp_path, at + order.format("2.0", "4.0", ""))
+    assert falling.verdict == "differs" and falling.difference == pytest.approx(-0.1)
+    by_chance = judged(tmp_path, at + order.format("2.0", "1.0", ""))  # 0.1 and 0
+    assert by_chance.verdict == "undecided" and by_chance.ours == pytest.approx(0.05)
+    too_little = judged(tmp_path, at + order.format("4.0", "2.0", ", at_least = 0.2"))
+    assert too_little.verdict == "differs" and too_little.rule == "4 < 2, each step at least 0.2"
     equal: list[list[float | None]] = [[0.5, 0.5]] * 6
-    assert not judged(tmp_path, at + order.format("4.0", "2.0"), delivery_ratio=equal).agrees
+    assert judged(tmp_path, at + order.format("4.0", "2.0", ""), delivery_ratio=equal).verdict == "differs"
 
 
-def test_an_order_that_could_be_chance_says_so(tmp_path: Path) -> None:
-    noisy: list[list[float | None]] = [[0.5, 0.6], [0.4, 0.9], *RATIOS[2:]]
+def test_one_step_that_falls_is_the_verdict_on_an_order(tmp_path: Path) -> None:
+    steps: list[list[float | None]] = [[0.1, 0.1], [0.3, 0.3], [0.2, 0.2], *RATIOS[3:]]
+    rates = ", ".join(f'{{ "workload.rate" = {rate} }}' for rate in (1.0, 2.0, 4.0))
     at = 'at = { "world.radio.model" = "ideal" }\n'
-    rule = 'rule = { order = [{ "workload.rate" = 1.0 }, { "workload.rate" = 2.0 }] }'
-    row = judged(tmp_path, at + rule, delivery_ratio=noisy)
-    assert row.agrees and "could be chance" in row.detail
+    row = judged(tmp_path, f"{at}claim = {{ order = [{rates}] }}", delivery_ratio=steps)
+    assert row.verdict == "differs" and row.ours == pytest.approx(-0.1)
 
 
 @pytest.mark.parametrize(
-    ("radio", "direction", "agrees", "correlation"),
+    ("radio", "claim", "verdict"),
     [
-        ("ideal", "decreasing", True, -1.0),
-        ("ideal", "increasing", False, -1.0),
-        ("csma", "decreasing", False, -0.5),  # 0.9, 0.8, 0.85
+        ("ideal", "falls", "undecided"),  # slopes -1/14 · 0.93 and about -0.03: the interval includes 0
+        ("steep", "falls", "agrees"),
+        ("steep", "grows", "differs"),
+        ("steep", "linear", "agrees"),
+        ("bent", "linear", "differs"),
     ],
 )
-def test_trends(tmp_path: Path, radio: str, direction: str, agrees: bool, correlation: float) -> None:
-    at = f'at = {{ "world.radio.model" = "{radio}" }}\n'
-    row = judged(tmp_path, f'{at}rule = {{ trend = "{direction}", along = "workload.rate" }}')
-    assert row.agrees is agrees and row.ours == pytest.approx(correlation)
-    assert row.low is not None and row.high is not None and -1 <= row.low <= correlation <= row.high <= 1
+def test_lines(tmp_path: Path, radio: str, claim: str, verdict: str) -> None:
+    lines: dict[str, list[list[float | None]]] = {
+        "ideal": RATIOS,
+        "steep": [[0.9, 0.91], [0.7, 0.71], [0.3, 0.31], *RATIOS[3:]],
+        "bent": [[0.1, 0.1], [0.9, 0.9], [0.3, 0.3], *RATIOS[3:]],
+    }
+    at = 'at = { "world.radio.model" = "ideal" }\n'
+    row = judged(tmp_path, f'{at}claim = {{ {claim} = "workload.rate" }}', delivery_ratio=lines[radio])
+    assert row.verdict == verdict, row
 
 
-@settings(max_examples=50)
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=8).filter(lambda values: len(set(values)) > 1))
-def test_spearman_agrees_with_scipy(values: list[int]) -> None:
-    expected = stats.spearmanr(range(len(values)), values).statistic
-    assert spearman([float(value) for value in values]) == pytest.approx(float(expected))
-
-
-def test_without_values_nothing_agrees(tmp_path: Path) -> None:
+def test_without_values_nothing_is_decided(tmp_path: Path) -> None:
     nothing: list[list[float | None]] = [[None, None]] * 6
     for rule in (
-        CSMA_AT_2 + "rule = { at_least = 0.0 }",
-        'at = { "world.radio.model" = "csma" }\nrule = { trend = "decreasing", along = "workload.rate" }',
+        CSMA_AT_2 + "claim = { at_least = 0.0 }",
+        'at = { "world.radio.model" = "csma" }\nclaim = { falls = "workload.rate" }',
     ):
         row = judged(tmp_path, rule, delivery_ratio=nothing)
-        assert not row.agrees and row.ours is None and "no run gave a value" in row.detail
+        assert row.verdict == "undecided" and row.ours is None and "no run gave a value" in row.detail
+
+
+def test_a_seed_without_a_value_is_named(tmp_path: Path) -> None:
+    figure = load_figure(figure_file(tmp_path, CSMA_AT_2 + "claim = { at_least = 0.5 }"))
+    ratios: list[list[float | None]] = [[1.0, 1.0, 1.0] for _ in range(6)]
+    ratios[4] = [0.9, None, 0.9]
+    half = results(AXES, [1, 2, 3], delivery_ratio=ratios)
+    half.runs.extend(Run(f"{4:04}-{seed}-x", 4, seed, "ok", "") for seed in (1, 2, 3))
+    (row,) = rows(figure, "quick", half)
+    assert row.agrees and row.seeds == [1, 3] and row.detail == "no value of seed 2"
+
+
+def test_undecided_verdicts_ask_for_seeds_of_their_cells(tmp_path: Path) -> None:
+    quantity = CSMA_AT_2 + (
+        'relative_to = { "world.radio.model" = "ideal" }\nclaim = { at_most = 0.99 }\n'
+        + QUANTITY
+        + 'at = { "world.radio.model" = "ideal", "workload.rate" = 1.0 }\nclaim = { at_least = 1 }'
+    )
+    figure = load_figure(figure_file(tmp_path, quantity))
+    (plan,) = planned([figure], "quick", 501, 7)
+    assert (plan.seeds_first, plan.seeds) == (2, tuple(range(501, 508)))
+    found = results(AXES, [501, 502], delivery_ratio=RATIOS)
+    assert plan.wanted([2] * 6, found) == [2, 4, 2, 2, 4, 2]  # csma and ideal at 2.0; the other is decided
+    assert plan.wanted([4] * 6, found) == [4, 7, 4, 4, 7, 4]
+    assert planned([figure], "quick", None, None)[0].seeds == (1, 2)
+    assert "12 runs" in estimate([plan]) and "at most 42 runs" in estimate([plan])
 
 
 def test_formulas() -> None:
@@ -212,23 +294,28 @@ def test_what_is_no_arithmetic_over_metrics_is_refused(formula: str) -> None:
 @pytest.mark.parametrize(
     ("quantity", "problem"),
     [
-        ("rule = {}", r"quantity\[0\].rule: has none; allowed: exactly one of within"),
-        ("rule = { at_most = 1.0, at_least = 0.0 }", "has at_most and at_least; allowed: exactly one"),
-        (CSMA_AT_2 + "rule = { within = 0.1 }", "published: is missing; the rule `within` needs it"),
-        ("rule = { at_most = 1.0 }", "at: means 6 cells; it must also name world.radio.model, workload.rate"),
+        (CSMA_AT_2, r"quantity\[0\]: has neither; allowed: one of `published` and `claim`"),
+        (CSMA_AT_2 + "published = 1.0\nclaim = { at_most = 1 }", "has both; allowed: one of"),
+        (CSMA_AT_2 + "published = 1.0", 'tolerance: is missing; allowed: as "2%"'),
+        (CSMA_AT_2 + "published = 1.0\ntolerance = '2'", "tolerance: is"),
+        (CSMA_AT_2 + "claim = { at_most = 1 }\ntolerance = 1", "has a claim; `tolerance`"),
+        (CSMA_AT_2 + "claim = {}", "claim: allowed: `at_least`, `at_most` or both"),
+        ('claim = { grows = "workload.rate", falls = "workload.rate" }', "claim: allowed: "),
         (
-            'at = { "world.nodes" = 4 }\nrule = { at_most = 1.0 }',
+            "claim = { at_most = 1.0 }",
+            "at: means 6 cells; it must also name world.radio.model, workload.rate",
+        ),
+        (
+            'at = { "world.nodes" = 4 }\nclaim = { at_most = 1.0 }',
             "at.world.nodes: is no axis of profile quick",
         ),
         (
-            'at = { "world.radio.model" = "csma", "workload.rate" = 3 }\nrule = { at_most = 1.0 }',
+            'at = { "world.radio.model" = "csma", "workload.rate" = 3 }\nclaim = { at_most = 1.0 }',
             "is 3; allowed in profile quick: 1.0, 2.0, 4.0",
         ),
-        ('rule = { trend = "decreasing" }', "must have `along` together with `trend` or `linear`"),
-        ('rule = { trend = "down", along = "workload.rate" }', 'trend: is "down"; allowed: '),
-        ('rule = { trend = "decreasing", along = "world.nodes" }', "along: is .*not to follow"),
-        ('rule = { trend = "decreasing", along = "workload.rate" }', "it must also name world.radio.model"),
-        ("rule = { at_most = 1.0 }\ncolour = 3", r"quantity\[0\].colour: is no known key"),
+        ('claim = { falls = "world.nodes" }', "claim: is along .*not to follow"),
+        ('claim = { falls = "workload.rate" }', "it must also name world.radio.model"),
+        (CSMA_AT_2 + "rule = { at_most = 1.0 }", r"quantity\[0\].rule: is no known key"),
     ],
 )
 def test_a_faulty_file_is_told_in_one_line(tmp_path: Path, quantity: str, problem: str) -> None:
@@ -240,7 +327,7 @@ def test_a_faulty_file_is_told_in_one_line(tmp_path: Path, quantity: str, proble
 def test_a_faulty_scenario_in_a_file_is_told_too(tmp_path: Path) -> None:
     head = FIGURE.replace("nodes = 4", "nodes = -4")
     with pytest.raises(InputError, match=r"figure.toml: scenario: world.nodes: is -4"):
-        load_figure(figure_file(tmp_path, CSMA_AT_2 + "rule = { at_most = 1.0 }", head))
+        load_figure(figure_file(tmp_path, CSMA_AT_2 + "claim = { at_most = 1.0 }", head))
 
 
 @pytest.mark.long
@@ -270,13 +357,13 @@ name = "{world.radio.model}, {workload.rate} a second"
 metric = "delivery_ratio"
 each = { "world.radio.model" = 2, "workload.rate" = 2 }
 published = [[[0.1, 0.2], [0.3, 0.4]], [[0.5, 0.6], [0.7, 0.8]]]
-rule = { at_least = "published" }
+tolerance = '2%'
 
 [[quantity]]
 name = "{world.radio.model} falls"
 metric = "delivery_ratio"
 each = { "world.radio.model" = 2 }
-rule = { trend = "decreasing", along = "workload.rate" }
+claim = { falls = "workload.rate" }
 only = "full"
 figures = ["fast"]
 """
@@ -299,7 +386,7 @@ def test_a_file_may_hold_several_figures_and_an_entry_several_quantities(tmp_pat
         "with collisions falls",
     ]
     assert [quantity.published for quantity in slow.file.quantity] == [0.1, 0.2, 0.3, 0.4]
-    assert all(quantity.rule.at_least == quantity.published for quantity in slow.file.quantity)
+    assert all(quantity.rule.endswith(" ± 2%") for quantity in slow.file.quantity)
     assert slow.file.quantity[1].at == {"world.radio.model": "ideal", "workload.rate": 2.0}
     # What only the full profile runs is judged there only.
     assert [len(figure.quantities("quick")) for figure in (fast, slow)] == [2, 4]
@@ -350,32 +437,88 @@ def test_a_report_knows_its_published_figure_only_if_the_experiment_is_the_same(
     )
     measured = {"path_hops_network": {0: dict.fromkeys(seeds, 2.3)}}
     (row,) = rows_of_sweep(Results(description, [], measured))
-    assert row.published == 2.36 and row.ours == pytest.approx(2.3) and row.agrees
+    assert row.published == 2.36 and row.ours == pytest.approx(2.3) and row.verdict == "differs"
     description.scenario["world"]["range"] = 100.0
     assert rows_of_sweep(Results(description, [], measured)) == []
 
 
+README = "before\n<!-- reproduction: begin -->\nold\n<!-- reproduction: end -->\nafter\n"
+
+
 @pytest.mark.spark
-def test_a_tiny_figure_from_file_to_page(tmp_path: Path) -> None:
+def test_a_tiny_figure_from_the_command_to_the_pages(tmp_path: Path) -> None:
+    """From the command to what a person sees: terminal, rows, page, Markdown, the counts in a README."""
     published = tmp_path / "published"
     published.mkdir()
-    head = FIGURE.replace("[1.0, 2.0, 4.0]", "[2.0]")
-    figure_file(published, 'at = { "world.radio.model" = "ideal" }\nrule = { at_least = 1 }\n', head)
+    head = FIGURE.replace("[1.0, 2.0, 4.0]", "[2.0]").replace(
+        "[profile.quick]\nreplications = 2", "[profile.quick]\nreplications = 2\nreplications_max = 4"
+    )
+    figure_file(published, 'at = { "world.radio.model" = "ideal" }\nclaim = { at_least = 1 }\n', head)
     with (published / "paper" / "figure.toml").open("a") as file:
-        file.write(f"{QUANTITY}{CSMA_AT_2}published = 7.5\nnote = 'told <why>'\nrule = {{ within = 0.1 }}\n")
+        file.write(f"{QUANTITY}{CSMA_AT_2}published = 7.5\ntolerance = '2%'\nnote = 'told <why>'\n")
+        file.write(f"{QUANTITY}{CSMA_AT_2}claim = {{ at_least = 0.9999 }}\nextra = true\n")
     out = tmp_path / "out"
-    found = reproduce("paper/figure", "quick", out, published=published)
-    assert found.to_line() == "1 of 2 quantities agree, 1 differ"
+    readme = tmp_path / "README.md"
+    readme.write_text(README)
+    said: list[str] = []
+
+    def again(resume: bool, **options: Any) -> Reproduction:
+        return reproduce(
+            "paper/figure",
+            "quick",
+            out,
+            published=published,
+            seed=501,
+            resume=resume,
+            tell=said.append,
+            results_page=tmp_path / "results.md",
+            counts_page=readme,
+            **options,
+        )
+
+    found = again(False)
+    assert said[0].startswith("4 runs, about 0 minutes on 2 cores; at most 8 runs")
+    assert found.to_line() == "Of 1 published numbers: 1 differ; of 1 claims in words: 1 agree"
     written = json.loads((out / "reproduction.json").read_text())
     needed = {"paper", "figure", "quantity", "at", "published", "ours", "low", "high", "rule", "agrees"}
-    assert needed <= written[0].keys()
+    assert needed | {"verdict", "tolerance", "seeds", "kind", "work"} <= written[0].keys()
     # All four nodes hear each other, so with an ideal radio everything arrives.
-    assert (written[0]["ours"], written[0]["agrees"]) == (1.0, True)
-    assert (written[1]["published"], written[1]["agrees"]) == (7.5, False)
+    assert (written[0]["ours"], written[0]["verdict"], written[0]["seeds"]) == (1.0, "agrees", [501, 502])
+    assert (written[1]["published"], written[1]["verdict"]) == (7.5, "differs")
     page = Path(found.page).read_text()
     assert "7.500" in page and "differs" in page and "told &lt;why&gt;" in page
+    assert "Of 1 published numbers: 1 differ" in page
+    results_page = (tmp_path / "results.md").read_text()
+    assert "**Of 1 published numbers: 1 differ; of 1 claims in words: 1 agree.**" in results_page
+    assert "seeds from 501 on" in results_page and "commit " in results_page
+    table = "| nowhere | published numbers | 1 | 0 | 0 | 1 | 0 | 0 | 0 |\n"
+    assert table in results_page and table in readme.read_text()
+    assert readme.read_text().startswith("before\n<!-- reproduction: begin -->\n| work |")
+    assert readme.read_text().endswith("<!-- reproduction: end -->\nafter\n")
     assert (out / "paper" / "figure" / "report.html").exists()
-    again = reproduce("paper/figure", "quick", out, published=published)  # nothing left to run
-    assert again.rows == found.rows and Path(found.page).read_text() == page
+    with pytest.raises(InputError, match="use --resume"):
+        again(False)
+    assert again(True).rows == found.rows and Path(found.page).read_text() == page  # nothing left to run
+    other = again(True, seeds=3)  # fewer than the cell has: only these are judged
+    assert all(set(row.seeds) <= {501, 502, 503} for row in other.rows)
     with pytest.raises(InputError, match="holds another experiment"):
-        reproduce("paper/figure", "full", out, published=published)
+        reproduce("paper/figure", "full", out, published=published, resume=True)
+
+
+@pytest.mark.spark
+def test_what_an_interrupted_reproduction_has_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = tmp_path / "published"
+    published.mkdir()
+    figure_file(published, CSMA_AT_2 + "claim = { at_least = 0.5 }")
+
+    def interrupted(master: str | None, sweeps: Any) -> None:
+        sweeps[0].claim()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproduce_module, "run_sweeps", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(None, "quick", tmp_path / "out", published=published)
+    (row,) = json.loads((tmp_path / "out" / "reproduction.json").read_text())
+    assert row["verdict"] == "undecided" and row["ours"] is None

@@ -23,7 +23,7 @@ consumers = [1, 2, 4, 6]
 name = "one broker is slower with each consumer"
 metric = "event_ms"
 at = {{ adaptive = false }}
-rule = {{ linear = 0.95, along = "consumers" }}
+claim = {{ linear = "consumers" }}
 """
 SWEEP = f"""{HEAD}
 [scenario.scenario]
@@ -43,7 +43,7 @@ name = "flooding"
 name = "all arrive"
 metric = "delivery_ratio"
 at = {{ "world.radio.model" = "ideal" }}
-rule = {{ at_least = 0.99 }}
+claim = {{ at_least = 0.99 }}
 """
 
 pytestmark = pytest.mark.spark
@@ -55,7 +55,7 @@ class Reproduced(NamedTuple):
     jobs: list[list[int]]  # for each set of tasks, how many runs of each figure were in it
 
     def again(self) -> Reproduction:
-        return reproduce(None, "quick", self.folder / "out", published=self.folder / "published")
+        return reproduce(None, "quick", self.folder / "out", published=self.folder / "published", resume=True)
 
 
 @pytest.fixture(scope="module")

@@ -37,10 +37,10 @@ at = { adaptive = false }
 """
 
 
-def figure(folder: Path, rule: str, text: str = FIGURE) -> Path:
+def figure(folder: Path, claim: str, text: str = FIGURE) -> Path:
     (folder / "paper").mkdir(parents=True, exist_ok=True)
     path = folder / "paper" / "figure.toml"
-    path.write_text(f"{text}rule = {rule}\n")
+    path.write_text(f"{text}claim = {claim}\n")
     return path
 
 
@@ -48,7 +48,7 @@ def measured(study: Study, seed: int = 1) -> dict[str, Figure]:
     return study.run(seed).metrics
 
 
-LINEAR = '{ linear = 0.95, along = "consumers" }'
+LINEAR = '{ linear = "consumers" }'
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path: Path, old: str, new: str, t
 
 
 def test_linear_needs_an_axis(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="`along`"):
-        load_figure(figure(tmp_path, "{ linear = 0.9 }"))
+    with pytest.raises(InputError, match="not to follow"):
+        load_figure(figure(tmp_path, '{ linear = "suppliers" }'))
 
 
 def test_r_squared_by_hand() -> None:

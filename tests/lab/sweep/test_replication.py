@@ -38,7 +38,7 @@ scenario = "place.toml"
 def seeds_of(values: list[float], rule: Replication) -> int:
     """How many of these a cell runs with before it stops."""
     seeds = 0
-    while (wanted := rule.wanted(seeds, values[:seeds])) > seeds:
+    while (wanted := rule.wanted_by(seeds, values[:seeds])) > seeds:
         seeds = wanted
     return seeds
 
@@ -49,9 +49,9 @@ def test_a_cell_that_is_narrow_at_once_keeps_the_first_seeds() -> None:
 
 def test_a_wide_cell_grows_by_what_its_spread_asks_for_and_at_most_doubles() -> None:
     wide = [0.1, 0.9, 0.2, 0.8, 0.5]
-    assert Replication(0.02).wanted(5, wide) == 10
-    assert Replication(0.4).wanted(5, wide) == 7  # half of its interval is 0.44: 5 · (0.44 / 0.4)² seeds
-    assert Replication(0.02, seeds_max=7).wanted(5, wide) == 7
+    assert Replication(0.02).wanted_by(5, wide) == 10
+    assert Replication(0.4).wanted_by(5, wide) == 7  # half of its interval is 0.44: 5 · (0.44 / 0.4)² seeds
+    assert Replication(0.02, seeds_max=7).wanted_by(5, wide) == 7
 
 
 def test_runs_without_a_value_never_make_a_cell_narrow() -> None:

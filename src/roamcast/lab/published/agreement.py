@@ -1,11 +1,16 @@
-"""Ours beside theirs: each quantity of a published figure computed from a sweep, and its rule applied.
+"""Ours beside theirs: each quantity of a published figure computed from a sweep, and judged.
+
+There is one definition. A quantity has a range of values that agree (`Quantity.agreed`) and a figure of ours
+with its 95% confidence interval. A verdict is decided when the whole interval lies on one side of each end of
+the range: inside it *agrees*, outside it *differs*, or is *better* on the side that is. Otherwise it is
+*undecided*: more seeds are needed. So no verdict can come of a wide interval.
 
 Where a quantity needs several cells, runs of the same seed are paired: a ratio is computed for each seed
 and then averaged, so that the effect of the seed cancels out.
 """
 
 import itertools
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,36 +22,50 @@ from roamcast.lab.published.figure import (
     Cell,
     PublishedFigure,
     Quantity,
+    Range,
     chosen_cells,
     known,
     selected,
 )
 from roamcast.lab.published.formula import evaluate, names_in
-from roamcast.lab.sweep.results import Results, value_label
-from roamcast.lab.sweep.summary import CONFIDENCE, SampleMean, spread
+from roamcast.lab.sweep.results import Results, is_number, value_label
+from roamcast.lab.sweep.summary import SampleMean, spread
 
-RESAMPLES = 2000  # of the bootstrap; chosen by us: more make the interval steadier and take longer
+AGREES, BETTER, DIFFERS, UNDECIDED, CALIBRATED, NOT_RUN = VERDICTS = (
+    "agrees",
+    "better",
+    "differs",
+    "undecided",
+    "calibrated",
+    "not run",
+)
 _NOTHING = "no run gave a value"
 
 
 class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of `reproduction.json`.
 
-    `ours` is a mean over seeds, for `order` the smallest step between neighbours, for `trend` Spearman's
-    rank correlation, for `linear` the mean R². `low` and `high` are its 95% confidence interval, None with
-    a single seed.
+    `ours` is a mean over seeds; for an order the step between neighbours that decides, for `grows` and
+    `falls` the slope, for `linear` R². `low` and `high` are its 95% confidence interval, None with a single
+    seed.
     """
 
     paper: str
+    work: str
     figure: str
     quantity: str
     at: dict[str, Any]
+    kind: str  # number, claim, extra
     published: float | None
+    tolerance: float | None  # in the unit of the published number
     ours: float | None
     low: float | None
     high: float | None
     rule: str
+    verdict: str
     agrees: bool
+    difference: float | None  # from the published number, else from the nearest value that agrees
+    seeds: list[int]  # that gave a value
     unit: str
     profile: str
     metrics: list[str]
@@ -55,8 +74,14 @@ class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows(figure: PublishedFigure, profile: str, results: Results) -> list[FigureRow]:
-    """Every quantity of a figure that the profile computes."""
-    return [_row(figure, profile, quantity, results) for quantity in figure.quantities(profile)]
+    """Every quantity of a figure. What only the other, larger profile computes is not run."""
+    found = []
+    for quantity in figure.file.quantity:
+        if quantity.only in (None, profile):
+            found.append(_row(figure, profile, quantity, *_judged(quantity, results)))
+        elif quantity.only == "full":
+            found.append(_row(figure, profile, quantity, NOT_RUN, {}, ""))
+    return found
 
 
 def rows_of_sweep(results: Results) -> list[FigureRow]:
@@ -69,31 +94,67 @@ def rows_of_sweep(results: Results) -> list[FigureRow]:
             (figure,) = selected(name)
             wanted = msgspec.to_builtins(figure.experiment(profile).to_dict())
             same = description.scenario == wanted["scenario"] and description.axes == wanted["axes"]
-            return rows(figure, profile, results) if same else []
+            found = rows(figure, profile, results) if same else []
+            return [row for row in found if row.verdict != NOT_RUN]
     return []
 
 
-def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Results) -> FigureRow:
-    match quantity.rule.kind:
-        case "order":
-            found, agrees, detail = _ordered(quantity, results)
-        case "trend":
-            found, agrees, detail = _trend(quantity, results)
-        case "linear":
-            found, agrees, detail = _linear(quantity, results)
-        case _:
-            found, agrees, detail = _single(quantity, results)
+def undecided_cells(figure: PublishedFigure, profile: str, results: Results) -> set[int]:
+    """The cells that need more seeds."""
+    found: set[int] = set()
+    for quantity in figure.quantities(profile):
+        if _judged(quantity, results)[0] == UNDECIDED:
+            found |= quantity.cells(results.description.axes)
+    return found
+
+
+def decide(found: SampleMean, agreed: Range, better: str | None = None) -> str:
+    """The verdict on one figure of ours."""
+    low, high = agreed
+    if found.ci_low is None or found.ci_high is None:
+        return UNDECIDED
+    if low <= found.ci_low and found.ci_high <= high:
+        return AGREES
+    if found.ci_high < low:
+        return BETTER if better == "lower" else DIFFERS
+    if found.ci_low > high:
+        return BETTER if better == "higher" else DIFFERS
+    return UNDECIDED
+
+
+def counted(rows: Sequence[FigureRow], kind: str) -> Counter[str]:
+    """How many rows of a kind have each verdict."""
+    return Counter(row.verdict for row in rows if row.kind == kind)
+
+
+Sample = dict[int, float]  # by seed
+
+
+def _row(
+    figure: PublishedFigure, profile: str, quantity: Quantity, verdict: str, sample: Sample, detail: str
+) -> FigureRow:
+    found = spread(list(sample.values()))
+    difference = None
+    if found.mean is not None:
+        low, high = quantity.agreed if quantity.published is None else [quantity.published] * 2
+        difference = found.mean - min(max(found.mean, low), high)
     return FigureRow(
         paper=figure.paper,
+        work=figure.file.source.partition(",")[0],
         figure=figure.figure,
         quantity=quantity.name,
         at=quantity.at,
+        kind=quantity.kind,
         published=quantity.published,
+        tolerance=quantity.error,
         ours=found.mean,
         low=found.ci_low,
         high=found.ci_high,
-        rule=str(quantity.rule),
-        agrees=agrees,
+        rule=quantity.rule,
+        verdict=verdict,
+        agrees=verdict == AGREES,
+        difference=difference,
+        seeds=list(sample),
         unit=quantity.unit,
         profile=profile,
         metrics=names_in(quantity.metric),
@@ -102,86 +163,54 @@ def _row(figure: PublishedFigure, profile: str, quantity: Quantity, results: Res
     )
 
 
-def _single(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
-    found = spread(list(_values(quantity, quantity.at, results).values()))
-    if found.mean is None:
-        return found, False, _NOTHING
-    rule = quantity.rule
-    match rule.kind:
-        case "within" | "within_relative":
-            assert quantity.published is not None
-            away = abs(found.mean - quantity.published)
-            if rule.within is not None:
-                return found, away <= rule.within, ""
-            assert rule.within_relative is not None
-            return found, away <= rule.within_relative * abs(quantity.published), ""
-        case "at_most":
-            assert rule.at_most is not None
-            limits = -math.inf, rule.at_most
-        case "at_least":
-            assert rule.at_least is not None
-            limits = rule.at_least, math.inf
-        case _:
-            assert rule.between is not None
-            limits = rule.between
-    judged = [found.mean]
-    if rule.sure and found.ci_low is not None and found.ci_high is not None:
-        judged = [found.ci_low, found.ci_high]
-    return found, all(limits[0] <= value <= limits[1] for value in judged), ""
+def _judged(quantity: Quantity, results: Results) -> tuple[str, Sample, str]:
+    """The verdict, the sample that decides it, and the figures behind it."""
+    samples, detail = _samples(quantity, results)
+    judged = [(decide(spread(list(s.values())), quantity.agreed, quantity.better), s) for s in samples]
+    # Every step of an order must hold: one that does not is the verdict, else one that is undecided.
+    verdict, sample = min(judged, key=lambda found: (_GRAVEST.index(found[0]), _mean(found[1])))
+    cells = quantity.cells(results.description.axes)
+    ran = {run.seed for run in results.runs if run.cell in cells} - sample.keys()
+    missing = (
+        _NOTHING if not sample else f"no value of seed {', '.join(map(str, sorted(ran)))}" if ran else ""
+    )
+    detail = "; ".join(filter(None, [detail, missing]))
+    return CALIBRATED if quantity.calibrated else verdict, sample, detail
 
 
-def _ordered(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
-    """The means of the listed cells must rise strictly. The figure is the smallest step."""
-    assert quantity.rule.order is not None
-    places = list(quantity.rule.order)
-    columns = [_values(quantity, quantity.at | place, results) for place in places]
-    detail = _told(places, columns)
-    steps = []
-    for before, after in itertools.pairwise(columns):
-        common = [seed for seed in before if seed in after]
-        steps.append(spread([after[seed] - before[seed] for seed in common]))
-    known_steps = [step for step in steps if step.mean is not None]
-    if len(known_steps) < len(steps):
-        return spread([]), False, detail
-    smallest = min(known_steps, key=lambda step: step.mean if step.mean is not None else math.inf)
-    agrees = smallest.mean is not None and smallest.mean > 0
-    if agrees and (smallest.ci_low is None or smallest.ci_low <= 0):
-        detail += "; the smallest step could be chance"
-        agrees = not quantity.rule.sure
-    return smallest, agrees, detail
+_GRAVEST = (DIFFERS, UNDECIDED, BETTER, AGREES)
 
 
-def _trend(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
-    """The means along the axis must be monotone: Spearman's correlation of exactly 1 or -1."""
-    _, columns, seeds, detail = _along(quantity, results)
-    if not seeds:
-        return spread([]), False, detail
-    values = np.array([[column[seed] for column in columns] for seed in seeds])
-    correlation = spearman([math.fsum(column) / len(seeds) for column in values.T.tolist()])
-    low, high = _bootstrapped(values) if len(seeds) > 1 else (None, None)
-    sign = 1.0 if quantity.rule.trend == "increasing" else -1.0
-    agrees = math.isclose(sign * correlation, 1.0)
-    return SampleMean(len(seeds), correlation, None, low, high), agrees, detail
+def _samples(quantity: Quantity, results: Results) -> tuple[list[Sample], str]:
+    """What is compared with the range: the quantity, each step of an order, or one figure of a line."""
+    axes = results.description.axes
+    places = quantity.places(axes)
+    columns = [_values(quantity, place, results) for place in places]
+    claim = quantity.claim
+    if claim is None or len(places) == 1:
+        return columns, ""
+    if claim.order is not None:
+        steps = [
+            {seed: after[seed] - before[seed] for seed in before if seed in after}
+            for before, after in itertools.pairwise(columns)
+        ]
+        return steps, _told(list(claim.order), columns)
+    assert claim.axis is not None
+    values = axes[claim.axis]
+    numbers = [float(value) if is_number(value) else float(place) for place, value in enumerate(values)]
+    fit = r_squared if claim.linear is not None else slope
+    common = [seed for seed in columns[0] if all(seed in column for column in columns)]
+    sample = {seed: fit(numbers, [column[seed] for column in columns]) for seed in common}
+    return [sample], _told([{claim.axis: value} for value in values], columns)
 
 
-def _linear(quantity: Quantity, results: Results) -> tuple[SampleMean, bool, str]:
-    """Seed by seed, the share of the variance that a straight line along the axis explains."""
-    axis, columns, seeds, detail = _along(quantity, results)
-    least = quantity.rule.linear
-    assert least is not None
-    numbers = [float(value) for value in axis]
-    found = spread([r_squared(numbers, [column[seed] for column in columns]) for seed in seeds])
-    return found, found.mean is not None and found.mean >= least, detail
+def slope(axis: Sequence[float], values: Sequence[float]) -> float:
+    """Of the least-squares line."""
+    return float(np.polyfit(axis, values, 1)[0])
 
 
-def _along(quantity: Quantity, results: Results) -> tuple[list[Any], list[dict[int, float]], list[int], str]:
-    """The axis that the rule follows: its values, a column for each, the seeds that all have, and a line."""
-    axis = quantity.rule.along
-    assert axis is not None
-    values = results.description.axes[axis]
-    columns = [_values(quantity, quantity.at | {axis: value}, results) for value in values]
-    seeds = [seed for seed in columns[0] if all(seed in column for column in columns)]
-    return values, columns, seeds, _told([{axis: value} for value in values], columns)
+def _mean(sample: Sample) -> float:
+    return sum(sample.values()) / len(sample) if sample else 0.0
 
 
 def r_squared(axis: Sequence[float], values: Sequence[float]) -> float:
@@ -210,32 +239,6 @@ def _formula_values(quantity: Quantity, at: Cell, results: Results) -> dict[int,
         if value is not None:
             found[seed] = value
     return found
-
-
-def spearman(values: Sequence[float]) -> float:
-    """Rank correlation of values with their own order; equal values share a rank. 0 if all are equal."""
-    ranks = _ranks(values)
-    places = list(range(1, len(values) + 1))
-    middle = (len(values) + 1) / 2
-    above = math.fsum((rank - middle) * (place - middle) for rank, place in zip(ranks, places, strict=True))
-    spread_of_ranks = math.fsum((rank - middle) ** 2 for rank in ranks)
-    spread_of_places = math.fsum((place - middle) ** 2 for place in places)
-    return above / math.sqrt(spread_of_ranks * spread_of_places) if spread_of_ranks > 0 else 0.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2
-        for value in values
-    ]
-
-
-def _bootstrapped(values: "np.ndarray[Any, Any]") -> tuple[float, float]:
-    """The bootstrap interval of the correlation: whole seeds are resampled, with a fixed random stream."""
-    draws = np.random.Generator(np.random.PCG64(1)).integers(0, len(values), (RESAMPLES, len(values)))
-    found = [spearman(row) for row in values[draws].mean(axis=1).tolist()]
-    low, high = np.quantile(found, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="nearest")
-    return float(low), float(high)
 
 
 def _told(places: Sequence[Mapping[str, Any]], columns: Sequence[Mapping[int, float]]) -> str:

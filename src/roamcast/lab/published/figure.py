@@ -5,7 +5,8 @@ for both profiles: cells that a profile does not have, formulas, rules that lack
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,69 +24,134 @@ from roamcast.scenario.load import with_settings
 
 FOLDER = Path(__file__).parent
 PROFILES = ("quick", "full")
+CLAIMS = ("order", "grows", "falls", "linear")
+
+LINEAR = (
+    0.95  # the least R² of what is called linear; table 6.14 of the acyclic overlay, "about linear": 0.97
+)
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 Cell: TypeAlias = dict[str, Any]
+Range: TypeAlias = tuple[float, float]
+Tolerance: TypeAlias = (
+    Annotated[float, msgspec.Meta(ge=0)] | Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(\.[0-9]+)?%$")]
+)
+"""In the unit of the published number, or as a share of it: `"2%"`."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Exactly one rule is set; `along` belongs to `trend` and `linear`."""
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a work says in words: bounds, or one of the others."""
 
-    within: Annotated[float, msgspec.Meta(ge=0)] | None = None  # of the published value, in its unit
-    within_relative: Annotated[float, msgspec.Meta(ge=0)] | None = None  # as a share of the published value
-    at_most: float | None = None
     at_least: float | None = None
-    between: tuple[float, float] | None = None  # both ends included
-    order: Annotated[tuple[Cell, ...], msgspec.Meta(min_length=2)] | None = None  # smallest first
-    trend: Literal["increasing", "decreasing"] | None = None
-    linear: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None  # the least R² of a straight line
-    along: str | None = None  # an axis
-    # The rule must hold at both ends of the 95% interval: of `order`, `at_most`, `at_least`, `between`.
-    sure: bool = False
+    at_most: float | None = None
+    # Smallest first; a bound beside it is that of each step.
+    order: Annotated[tuple[Cell, ...], msgspec.Meta(min_length=2)] | None = None
+    grows: str | None = None  # along this axis
+    falls: str | None = None
+    linear: str | None = None  # as a straight line along this axis
 
     @property
-    def kind(self) -> str:
-        return next(name for name in RULES if getattr(self, name) is not None)
+    def axis(self) -> str | None:
+        return self.grows or self.falls or self.linear
+
+    @property
+    def agreed(self) -> "Range":
+        if self.linear is not None:
+            return LINEAR, math.inf
+        if self.falls is not None:
+            return -math.inf, -math.ulp(0.0)
+        rises = self.order is not None or self.grows is not None
+        least = math.ulp(0.0) if rises else -math.inf
+        return (
+            least if self.at_least is None else self.at_least,
+            math.inf if self.at_most is None else self.at_most,
+        )
 
     def __str__(self) -> str:
-        order = " < ".join(", ".join(map(value_label, cell.values())) for cell in self.order or ())
-        text = RULES[self.kind].format(**msgspec.structs.asdict(self) | {"order": order})
-        return f"{text}, beyond chance" if self.sure else text
-
-
-RULES = {
-    "within": "within ± {within:g}",
-    "within_relative": "within ± {within_relative:.4g} of the published value",
-    "at_most": "at most {at_most:g}",
-    "at_least": "at least {at_least:g}",
-    "between": "{between[0]:g} to {between[1]:g}",
-    "order": "{order}",
-    "trend": "{trend} along {along}",
-    "linear": "linear along {along}: R² of at least {linear:g}",
-}
-"""The rules, and how a row of a reproduction words them."""
+        if self.axis is not None:
+            kind = "linear" if self.linear else "grows" if self.grows else "falls"
+            return f"{kind} along {self.axis}"
+        bounds = {"at least": self.at_least, "at most": self.at_most}
+        text = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
+        if self.order is None:
+            return text
+        order = " < ".join(", ".join(map(value_label, cell.values())) for cell in self.order)
+        return f"{order}, each step {text}" if text else order
 
 
 class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[quantity]]`"""
+    """`[[quantity]]`: a published number, or a claim."""
 
     name: Text
     metric: Text  # or arithmetic over metrics of one run
-    rule: Rule
+    published: float | None = None
+    tolerance: Tolerance | None = None  # how exactly `published` can be read; else the file's
+    better: Literal["lower", "higher"] | None = None  # beyond the tolerance on this side is better
+    calibrated: bool = False  # something was set by this number
+    claim: Claim | None = None
+    extra: bool = False  # ours: shown, never counted
     at: Cell = {}  # axis values; an axis with one value need not be named
-    # Divide, seed by seed, by the value in the cell that differs in these axes. Where a rule looks at
+    # Divide, seed by seed, by the value in the cell that differs in these axes. Where a claim looks at
     # several cells, each is divided by its own reference cell.
     relative_to: Cell | None = None
-    published: float | None = None
     unit: str = ""
     note: str = ""  # why ours differs, or what to know
     only: Literal["quick", "full"] | None = None  # left out in the other profile
+
+    @property
+    def kind(self) -> str:
+        return "extra" if self.extra else "number" if self.claim is None else "claim"
+
+    @property
+    def error(self) -> float | None:
+        """The tolerance in the unit of the published number."""
+        if isinstance(self.tolerance, str):
+            assert self.published is not None
+            return abs(self.published) * float(self.tolerance.removesuffix("%")) / 100
+        return self.tolerance
+
+    @property
+    def agreed(self) -> "Range":
+        """The values that agree, both ends included."""
+        if self.claim is not None:
+            return self.claim.agreed
+        assert self.published is not None and self.error is not None
+        return self.published - self.error, self.published + self.error
+
+    @property
+    def rule(self) -> str:
+        if self.claim is not None:
+            return str(self.claim)
+        shown = self.tolerance if isinstance(self.tolerance, str) else f"{self.tolerance:g}"
+        return f"{self.published:g} ± {shown}{f' or {self.better}' if self.better else ''}"
+
+    def places(self, axes: Mapping[str, Sequence[Any]]) -> list[Cell]:
+        """The cells that are looked at, without those that they are divided by."""
+        if self.claim is None or (self.claim.order is None and self.claim.axis is None):
+            return [self.at]
+        if self.claim.order is not None:
+            return [self.at | cell for cell in self.claim.order]
+        assert self.claim.axis is not None
+        return [self.at | {self.claim.axis: value} for value in axes.get(self.claim.axis, ())]
+
+    def cells(self, axes: Mapping[str, Sequence[Any]]) -> set[int]:
+        """The numbers of all cells that its verdict needs."""
+        places = self.places(axes)
+        if self.relative_to is not None:
+            places += [place | self.relative_to for place in places]
+        return {cell for place in places for cell in chosen_cells(axes, place)}
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[profile.quick]`, `[profile.full]`: how much of it is run."""
 
-    replications: Annotated[int, msgspec.Meta(ge=1)]
+    replications: Annotated[int, msgspec.Meta(ge=1)]  # seeds that every cell begins with, and …
+    replications_max: Annotated[int, msgspec.Meta(ge=1)] | None = (
+        None  # … may have until a verdict is decided
+    )
+    run_seconds: Annotated[float, msgspec.Meta(gt=0)] = (
+        5.0  # of processor time, in the mean: for the estimate
+    )
     axes: dict[str, Any] = {}  # instead of the axes of the same names in `[axes]`
     set: dict[str, Any] = {}  # scenario keys, e.g. a shorter duration
 
@@ -101,6 +167,8 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     title: Text
     source: Text  # the work and the section
     note: str = ""
+    tolerance: Tolerance | None = None  # of the published numbers that have none of their own
+    extra: bool = False  # nothing in the file is published
     scenario: dict[str, Any] = {}  # the tables of a scenario file; or …
     study: Text | None = None  # … a study (`lab/studies/`), with
     parameters: dict[str, Any] = {}  # its parameters beside the axes, and
@@ -204,7 +272,6 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     each: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
     figures: tuple[str, ...] = ()  # those that have it; none: all
     at: Cell = {}
-    rule: dict[str, Any] = {}
 
 
 class _Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,7 +307,13 @@ def _tables_of(tables: Mapping[str, Any], figure: str) -> dict[str, Any]:
         own = [entry for entry in quantities if figure in entry.get("figures", names)]
         quantities = [_published(entry, here, "figures") for entry in own]
     plain = {key: value for key, value in made.items() if key not in ("figures", "labels")}
-    return plain | {"quantity": list(_spelled_out(quantities, series))}
+    return plain | {"quantity": [_with_defaults(entry, made) for entry in _spelled_out(quantities, series)]}
+
+
+def _with_defaults(entry: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = ("extra", "tolerance") if "published" in entry else ("extra",)
+    own = {key: value for key, value in entry.items() if key not in ("each", "figures")}
+    return {key: file[key] for key in defaults if key in file} | own
 
 
 def _spelled_out(entries: Iterable[dict[str, Any]], series: _Series) -> Iterator[dict[str, Any]]:
@@ -249,7 +322,7 @@ def _spelled_out(entries: Iterable[dict[str, Any]], series: _Series) -> Iterator
     for axis, group in itertools.groupby(entries, key=lambda entry: next(iter(entry.get("each", ())), None)):
         members = list(group)
         if axis is None:
-            yield from map(_ruled, members)
+            yield from members
             continue
         values = series.axes.get(axis)
         if not isinstance(values, list):
@@ -285,15 +358,6 @@ def _published(entry: Mapping[str, Any], index: int, axis: str) -> dict[str, Any
     return {**entry, "published": values[index]}
 
 
-def _ruled(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Whose rule may name the published value."""
-    rule = {
-        kind: entry.get("published") if bound == "published" else bound
-        for kind, bound in entry.get("rule", {}).items()
-    }
-    return {key: value for key, value in entry.items() if key not in ("each", "figures")} | {"rule": rule}
-
-
 def chosen_cells(axes: Mapping[str, Any], at: Cell) -> list[int]:
     """The numbers of the cells that have these axis values."""
     plain = {key: _plain(value) for key, value in at.items()}
@@ -305,32 +369,31 @@ def chosen_cells(axes: Mapping[str, Any], at: Cell) -> list[int]:
 
 
 def _check(quantity: Quantity, axes: Mapping[str, tuple[Any, ...]], where: str, profile: str) -> None:
-    rule = quantity.rule
-    given = [name for name in RULES if getattr(rule, name) is not None]
-    if len(given) != 1:
-        has = " and ".join(given) or "none"
-        raise ScenarioError(f"{where}.rule", f"has {has}; allowed: exactly one of {', '.join(RULES)}")
-    if (given[0] in ("trend", "linear")) != (rule.along is not None):
-        raise ScenarioError(f"{where}.rule", "must have `along` together with `trend` or `linear`")
-    if given[0].startswith("within") and quantity.published is None:
-        raise ScenarioError(f"{where}.published", f"is missing; the rule `{given[0]}` needs it")
-    relative = quantity.relative_to or {}
-    if rule.order is not None:
-        for place, cell in enumerate(rule.order):
-            _check_cell(quantity.at | cell, axes, f"{where}.rule.order[{place}]", profile)
-            _check_cell(quantity.at | cell | relative, axes, f"{where}.relative_to", profile)
-    elif rule.along is not None:
-        if len(axes.get(rule.along, ())) < 2:
+    claim = quantity.claim
+    if (claim is None) == (quantity.published is None):
+        has = "neither" if claim is None else "both"
+        raise ScenarioError(where, f"has {has}; allowed: one of `published` and `claim`")
+    if claim is None and quantity.tolerance is None:
+        raise ScenarioError(
+            f"{where}.tolerance", 'is missing; allowed: as "2%", or in the unit of `published`'
+        )
+    if claim is not None:
+        if quantity.tolerance is not None or quantity.better is not None or quantity.calibrated:
+            raise ScenarioError(where, "has a claim; `tolerance`, `better` and `calibrated` are of a number")
+        bounds = claim.at_least is not None or claim.at_most is not None
+        given = [key for key in CLAIMS if getattr(claim, key) is not None]
+        if len(given) > 1 or (bool(given) == bounds and given != ["order"]):
+            raise ScenarioError(
+                f"{where}.claim", f"allowed: `at_least`, `at_most` or both, or one of {', '.join(CLAIMS)}"
+            )
+        if claim.axis is not None and len(axes.get(claim.axis, ())) < 2:
             several = [key for key, values in axes.items() if len(values) > 1]
             raise ScenarioError(
-                f"{where}.rule.along", unknown(rule.along, several, f"is {shown(rule.along)}, not to follow")
+                f"{where}.claim", unknown(claim.axis, several, f"is along {shown(claim.axis)}, not to follow")
             )
-        first = quantity.at | {rule.along: axes[rule.along][0]}
-        _check_cell(first, axes, f"{where}.at", profile)
-        _check_cell(first | relative, axes, f"{where}.relative_to", profile)
-    else:
-        _check_cell(quantity.at, axes, f"{where}.at", profile)
-        _check_cell(quantity.at | relative, axes, f"{where}.relative_to", profile)
+    for place in quantity.places(axes):
+        _check_cell(place, axes, f"{where}.at", profile)
+        _check_cell(place | (quantity.relative_to or {}), axes, f"{where}.relative_to", profile)
 
 
 def _check_cell(at: Cell, axes: Mapping[str, tuple[Any, ...]], where: str, profile: str) -> None:

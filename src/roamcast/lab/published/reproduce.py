@@ -1,8 +1,11 @@
-"""Sweep the chosen figures, apply their rules, write what came out: rows, and a page of them."""
+"""Sweep the chosen figures until their verdicts are decided, and write what came out: rows, and pages."""
 
+import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import prod
 from pathlib import Path
 
 import msgspec
@@ -10,17 +13,23 @@ import msgspec
 from roamcast import __version__
 from roamcast.errors import InputError
 from roamcast.lab.published import FigureRow, PublishedFigure, rows, selected
-from roamcast.lab.published.figure import FOLDER, PROFILES
+from roamcast.lab.published.agreement import undecided_cells
+from roamcast.lab.published.figure import FOLDER, PROFILES, Profile
+from roamcast.lab.published.standing import markdown, sentence, standing, write_counts
 from roamcast.lab.report import NAME as REPORT_NAME
 from roamcast.lab.report import place, report
-from roamcast.lab.report.markup import Markup, element, joined, page, section
+from roamcast.lab.report.markup import Markup, element, joined, page, section, table
 from roamcast.lab.report.sections import published_table
 from roamcast.lab.storage import Storage
-from roamcast.lab.sweep.results import read_results
-from roamcast.lab.sweep.sweep import Progress, Sweep, run_sweeps
+from roamcast.lab.sweep.experiment import Experiment
+from roamcast.lab.sweep.results import Results
+from roamcast.lab.sweep.sweep import GROWTH, Growth, Progress, Sweep, run_sweeps
 
 JSON_NAME = "reproduction.json"
 PAGE_NAME = "reproduction.html"
+COMMIT_NAME = "commit"
+PACKAGE = FOLDER.parents[1]
+CORES = 2  # that the estimate is told for, and profiles are made for
 
 
 @dataclass(frozen=True)
@@ -32,14 +41,73 @@ class Reproduction:
     page: str
 
     @property
-    def agreeing(self) -> int:
-        return sum(row.agrees for row in self.rows)
+    def counts(self) -> tuple[list[str], list[list[str]]]:
+        return standing(self.rows)
 
     def to_line(self) -> str:
         """The last line that the command prints."""
-        differing = len(self.rows) - self.agreeing
-        line = f"{self.agreeing} of {len(self.rows)} quantities agree, {differing} differ"
+        line = sentence(self.rows)
         return f"{line}; {self.failed} runs failed" if self.failed else line
+
+
+@dataclass(frozen=True)
+class UntilDecided:
+    """Seeds are added to the cells of verdicts that are undecided, twice as many each time, up to a cap."""
+
+    figure: PublishedFigure
+    profile: str
+    seeds_first: int
+    seeds: tuple[int, ...]  # all that a cell may have
+
+    def begun(self, experiment: Experiment) -> tuple[Experiment, Growth]:
+        return replace(experiment, seeds=self.seeds), self
+
+    def wanted(self, counts: list[int], results: Results) -> list[int]:
+        undecided = undecided_cells(self.figure, self.profile, results)
+        most = len(self.seeds)
+        return [
+            min(GROWTH * count, most) if cell in undecided else count for cell, count in enumerate(counts)
+        ]
+
+    @property
+    def settings(self) -> Profile:
+        found: Profile = getattr(self.figure.file.profile, self.profile)
+        return found
+
+    @property
+    def cost(self) -> tuple[int, int, float]:
+        """Runs at first and at most, and the processor seconds of one."""
+        cells = prod(map(len, self.figure.experiment(self.profile).axes.values()))
+        return cells * self.seeds_first, cells * len(self.seeds), self.settings.run_seconds
+
+
+def planned(
+    figures: Sequence[PublishedFigure], profile: str, seed: int | None, seeds: int | None
+) -> list[UntilDecided]:
+    """Which seeds each figure gets: from `seed` on, else from the file's own; `seeds` at most, else the
+    profile's cap."""
+    made = []
+    for figure in figures:
+        settings: Profile = getattr(figure.file.profile, profile)
+        first = figure.experiment(profile).seeds[0] if seed is None else seed
+        most = settings.replications_max or settings.replications if seeds is None else seeds
+        made.append(
+            UntilDecided(figure, profile, min(settings.replications, most), tuple(range(first, first + most)))
+        )
+    return made
+
+
+def estimate(plans: Sequence[UntilDecided]) -> str:
+    """How long it will take, from the processor time that a run of each figure takes."""
+    costs = [plan.cost for plan in plans]
+    least, most = (sum(cost[at] * cost[2] for cost in costs) / 60 / CORES for at in (0, 1))
+    caps = sorted({len(plan.seeds) for plan in plans})
+    cap = f"{caps[0]} to {caps[-1]}" if len(caps) > 1 else str(caps[0])
+    return (
+        f"{sum(cost[0] for cost in costs):,} runs, about {least:.0f} minutes on {CORES} cores; "
+        f"at most {sum(cost[1] for cost in costs):,} runs, {most:.0f} minutes, where undecided verdicts "
+        f"get more seeds (up to {cap} in a cell)"
+    )
 
 
 def reproduce(
@@ -49,35 +117,71 @@ def reproduce(
     master: str | None = None,
     progress: Callable[[str, Progress], None] | None = None,
     published: Path = FOLDER,
+    *,
+    seed: int | None = None,
+    seeds: int | None = None,
+    resume: bool = False,
+    tell: Callable[[str], None] | None = None,
+    results_page: Path | None = None,
+    counts_page: Path | None = None,
 ) -> Reproduction:
-    """Run `PAPER`, `PAPER/FIGURE` or everything into `out`; runs that are there already are not repeated.
+    """Run `PAPER`, `PAPER/FIGURE` or everything into `out`.
 
     The runs of all figures are one set of tasks. Each sweep lies in `out/<paper>/<figure>/`, with its own
-    report. A folder holds one profile.
+    report. A folder holds one profile. `tell` hears the estimate. `results_page`: the Markdown too.
+    `counts_page`: put the counts by work between its markers. What an interrupted call has is written all
+    the same; `resume` goes on from there.
     """
     if profile not in PROFILES:
         raise InputError("profile", f"is {profile!r}; allowed: {', '.join(PROFILES)}")
-    figures = selected(selection, published)
+    if seeds is not None and seeds < 2:
+        raise InputError("--seeds", f"is {seeds}; allowed: at least 2, or nothing can be decided")
+    plans = planned(selected(selection, published), profile, seed, seeds)
+    if tell is not None:
+        tell(estimate(plans))
     whole = Storage.open(out)
-    folders = [whole.folder(figure.name) for figure in figures]
+    _check_commit(whole)
     sweeps = [
-        Sweep(figure.experiment(profile), folder, resume=True)
-        for figure, folder in zip(figures, folders, strict=True)
+        Sweep(
+            plan.figure.experiment(profile),
+            whole.folder(plan.figure.name),
+            resume,
+            replication=plan,
+            run_seconds=plan.settings.run_seconds,
+        )
+        for plan in plans
     ]
-    with ExitStack() as watches:
-        for figure, made in zip(figures, sweeps, strict=True):
-            watches.enter_context(made.watched(_named(progress, figure)))
-        run_sweeps(master, sweeps)
-    found: list[tuple[PublishedFigure, list[FigureRow]]] = []
-    failed = 0
-    for figure, made, folder in zip(figures, sweeps, folders, strict=True):
-        failed += made.finish(master).failed
-        found.append((figure, rows(figure, profile, read_results(folder))))
-        report(folder)
-    all_rows = [row for _, of_figure in found for row in of_figure]
-    place(msgspec.json.format(msgspec.json.encode(all_rows), indent=2).decode() + "\n", whole, JSON_NAME)
-    page = place(render(found, profile, failed), whole, PAGE_NAME)
-    return Reproduction(all_rows, failed, page)
+
+    def judged() -> list[tuple[PublishedFigure, list[FigureRow]]]:
+        return [
+            (plan.figure, rows(plan.figure, profile, made.results()))
+            for plan, made in zip(plans, sweeps, strict=True)
+        ]
+
+    def write(failed: int) -> Reproduction:
+        found = judged()
+        all_rows = [row for _, of_figure in found for row in of_figure]
+        place(msgspec.json.format(msgspec.json.encode(all_rows), indent=2).decode() + "\n", whole, JSON_NAME)
+        written = place(render(found, made_by(plans), failed), whole, PAGE_NAME)
+        if results_page is not None:
+            place(markdown(found, made_by(plans)), *Storage.of_file(results_page))
+        if counts_page is not None:
+            write_counts(counts_page, all_rows)
+        return Reproduction(all_rows, failed, written)
+
+    whole.write(COMMIT_NAME, commit().encode())
+    try:
+        with ExitStack() as watches:
+            for plan, made in zip(plans, sweeps, strict=True):
+                watches.enter_context(made.watched(_named(progress, plan.figure)))
+            run_sweeps(master, sweeps)
+    except BaseException:
+        write(0)
+        raise
+    failed = sum(made.finish(master).failed for made in sweeps)
+    for made in sweeps:
+        report(made.folder.storage)
+    return write(failed)
 
 
 def _named(
@@ -88,25 +192,47 @@ def _named(
     return lambda now: progress(figure.name, now)
 
 
-def render(found: Sequence[tuple[PublishedFigure, Sequence[FigureRow]]], profile: str, failed: int) -> str:
+def made_by(plans: Sequence[UntilDecided]) -> str:
+    """Profile, seeds, version, commit and date."""
+    firsts = sorted({plan.seeds[0] for plan in plans})
+    seeds = f"{firsts[0]}" if len(firsts) == 1 else ", ".join(map(str, firsts))
+    caps = sorted({len(plan.seeds) for plan in plans})
+    cap = f"{caps[0]}" if len(caps) == 1 else f"{caps[0]} to {caps[-1]}"
+    return (
+        f"Profile `{plans[0].profile}`, seeds from {seeds} on, at most {cap} in a cell; Roamcast "
+        f"{__version__}, commit {commit()}; {datetime.now(UTC).date().isoformat()}."
+    )
+
+
+def _check_commit(whole: Storage) -> None:
+    """The runs of one folder are of one code."""
+    begun = whole.read_if_there(COMMIT_NAME)
+    if begun is not None and begun.decode(errors="replace") != commit():
+        problem = f"was begun by commit {begun.decode(errors='replace')[:40]}, this is {commit()}"
+        raise InputError(str(whole), f"{problem}; allowed: a new folder, or that code")
+
+
+def commit() -> str:
+    """Of the source that runs, and whether it was changed since; an installed package has none."""
+    command = ["git", "-C", str(PACKAGE), "status", "--porcelain=v2", "--branch", "."]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    head, *rest = ended.stdout.splitlines()
+    changed = any(not line.startswith("#") for line in rest)
+    return f"{head.split()[-1][:12]}{' with changes' if changed else ''}"
+
+
+def render(found: Sequence[tuple[PublishedFigure, Sequence[FigureRow]]], made: str, failed: int) -> str:
     """The whole document."""
     rows = [row for _, of_figure in found for row in of_figure]
-    agreeing = sum(row.agrees for row in rows)
-    tiles = [
-        (len(found), "published figures"),
-        (agreeing, "quantities agree"),
-        (len(rows) - agreeing, "quantities differ"),
-        (failed, "runs failed"),
-    ]
     return page(
         "Reproduction · Roamcast",
         element("h1", "Published figures, ours beside theirs"),
-        element("p", f"Profile “{profile}”, by Roamcast {__version__}.", class_="lead"),
-        element(
-            "ul",
-            *(element("li", element("b", count), element("span", what)) for count, what in tiles),
-            class_="tiles",
-        ),
+        element("p", f"{sentence(rows)}.", class_="lead"),
+        table(*standing(rows), texts=2),
+        element("p", made, f" {failed} runs failed." if failed else "", class_="note"),
         joined(_figure(figure, of_figure) for figure, of_figure in found),
         _reading(),
     )
@@ -124,12 +250,11 @@ def _figure(figure: PublishedFigure, rows: Sequence[FigureRow]) -> Markup:
 
 def _reading() -> Markup:
     texts = [
-        "Ours is the mean over the seeds, with Student’s 95% confidence interval. A quantity agrees when "
-        "that mean meets the rule beside it; the interval shows how sure the mean is.",
-        "For an order (smallest first), ours is the smallest step between neighbours and must be above 0. "
-        "For a trend, ours is Spearman’s rank correlation between the axis and the means along it, which "
-        "must be 1 or −1: every step in the same direction; its interval comes from drawing the seeds "
-        "again.",
-        "A dash under “published” means that the claim is an order, a trend or a bound, not a number.",
+        "Ours is the mean over the seeds, with Student’s 95% confidence interval. A published number agrees "
+        "when the whole interval lies within the tolerance beside it, which is how exactly the number can be "
+        "read. It differs when the whole interval lies outside, and is undecided when it crosses an end.",
+        "For an order (smallest first), ours is the step between neighbours that decides, and must be above "
+        "0. Of what grows or falls, ours is the slope of the least-squares line; of what is linear, its R².",
+        "What is extra is ours: no number or claim of the work, or one that counts elsewhere.",
     ]
     return section("How to read this", *(element("p", text) for text in texts))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from roamcast.lab.published import rows_of_sweep
+from roamcast.lab.published.standing import sentence
 from roamcast.lab.report.figures import ReportedSweep, ReportFigure, along_axes, placeholder
 from roamcast.lab.report.layout import layout
 from roamcast.lab.report.markup import Markup, element, folded, joined, page, section, table
@@ -164,10 +165,9 @@ def _nothing(sweep: ReportedSweep) -> Markup:
 
 
 def _published(sweep: ReportedSweep) -> Markup:
-    agreeing = sum(row.agrees for row in sweep.published)
     return section(
         "Published figures",
-        element("p", f"{agreeing} of {len(sweep.published)} agree with what was published or claimed."),
+        element("p", f"{sentence(sweep.published)}."),
         published_table(sweep.published),
         anchor="published",
     )

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from roamcast.lab.published import FigureRow
+from roamcast.lab.published.standing import told
 from roamcast.lab.report.figures import CELLS_MAX, ReportedSweep, ReportFigure, placeholder, trade_off
 from roamcast.lab.report.layout import Axis, layout
 from roamcast.lab.report.markup import Markup, element, folded, section, table
-from roamcast.lab.report.numbers import interval, number, probability, with_interval
+from roamcast.lab.report.numbers import interval, number, numbered, probability, with_interval
 from roamcast.lab.report.statistics import SIGNIFICANT, Comparison, compare_by_place, compare_overall
 from roamcast.lab.report.verdict import PlaceVerdict, judge, judge_places, sentences
 from roamcast.lab.run.metrics import METRICS, metric_of
@@ -184,28 +185,31 @@ def _comparison_row(row: Comparison, with_place: bool) -> list[object]:
     ]
 
 
+VERDICT_CLASSES = {"agrees": "good", "better": "good", "differs": "bad"}
+
+
 def published_table(rows: Sequence[FigureRow]) -> Markup:
     """Our values beside the published ones. The page of `reproduce` shows the same."""
     made = []
     for row in rows:
-        verdict = element(
-            "span", "agrees" if row.agrees else "differs", class_="good" if row.agrees else "bad"
-        )
+        verdict = element("span", told(row), class_=VERDICT_CLASSES.get(row.verdict, ""))
         why = [element("div", text, class_="note") for text in (row.detail, row.note) if text]
         place = ", ".join(f"{key} = {value_label(value)}" for key, value in row.at.items())
         made.append(
             [
                 element("div", row.quantity, *why, class_="words"),
+                row.kind,
                 place or "–",
                 row.rule,
                 verdict,
                 number(row.published),
                 number(row.ours),
                 interval(row.low, row.high),
+                numbered(row.seeds) or "–",
             ]
         )
-    heads = ["quantity", "at", "agreement means", "", "published", "ours", "95% interval"]
-    return table(heads, made, texts=4)
+    heads = ["quantity", "kind", "at", "agreement means", "", "published", "ours", "95% interval", "seeds"]
+    return table(heads, made, texts=5)
 
 
 CAPTION = (

@@ -18,7 +18,7 @@ from roamcast.errors import FileError
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import cells
-from roamcast.lab.sweep.folder import EXPERIMENT_FILE, OK, SweepFolder
+from roamcast.lab.sweep.folder import EXPERIMENT_FILE, OK, RunRecord, SweepFolder
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,12 +122,20 @@ def read_results(place: Storage | Path | str) -> Results:
     except FileError as error:
         advice = "`roamcast sweep --resume` sets it aside and runs again what was in it"
         raise FileError(error.where, f"{error.problem}; {advice}") from error
+    return gathered(description, records)
+
+
+def gathered(description: Description, records: Mapping[str, RunRecord]) -> Results:
+    """What the records say of the seeds that the description names."""
     # `<cell>-<seed>-<digest>`: a run's name says its place.
     places = {run: tuple(map(int, run.split("-")[:2])) for run in records}
+    chosen = set(description.seeds)
     figures: dict[str, dict[int, dict[int, float]]] = {}
     runs = []
     for run in sorted(records, key=places.__getitem__):
         record, (cell, seed) = records[run], places[run]
+        if seed not in chosen:
+            continue
         runs.append(Run(run, cell, seed, record.status, record.error or ""))
         for name, value in record.figures.items():
             if value is not None and math.isfinite(value):

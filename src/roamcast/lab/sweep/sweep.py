@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError, InputError, RoamcastError
@@ -25,7 +26,7 @@ from roamcast.lab.sweep.check import check_figures, sample
 from roamcast.lab.sweep.experiment import RUNS_MAX, Experiment, RunPlan, cells
 from roamcast.lab.sweep.folder import FAILED, MANIFEST, OK, RunRecord, SweepFolder
 from roamcast.lab.sweep.jobs import Item, SweepJob, carried, run_jobs
-from roamcast.lab.sweep.results import value_label
+from roamcast.lab.sweep.results import Description, Results, gathered, value_label
 from roamcast.lab.sweep.summary import AxisColumns, metrics_table, runs_table, spread, summary_table
 
 POLL_SECONDS = 0.5
@@ -96,7 +97,8 @@ class Sweep:
         out: Storage | Path | str,
         resume: bool,
         verify: str = "sample",
-        replication: "Replication | None" = None,
+        replication: "Growth | None" = None,
+        run_seconds: float | None = None,
     ) -> None:
         if verify not in VERIFY:
             raise InputError("verify", f"is {verify!r}; allowed: {', '.join(VERIFY)}")
@@ -115,7 +117,7 @@ class Sweep:
         self._attempts: dict[int, int] = {}  # the runs of this call, with their earlier attempts
         for cell in range(len(self._counts)):
             self._want(cell, 0, records)
-        self._estimates = _estimates(experiment, self._plans, records)
+        self._estimates = _estimates(experiment, self._plans, records, run_seconds)
 
     def missing(self) -> list[Item]:
         """The runs that are still to be run: those without a record of this sweep."""
@@ -231,28 +233,25 @@ class Sweep:
         """More seeds for the cells that need them; whether any does. All wanted runs have ended."""
         if self._replication is None:
             return False
-        before = list(self._counts)
+        before = self._counts
+        self._counts = self._replication.wanted(before, self.results(records))
         for cell, count in enumerate(before):
-            self._counts[cell] = self._replication.wanted(count, self._values(cell, records))
             self._want(cell, count, records)
         return self._counts != before
 
-    def _values(self, cell: int, records: Mapping[str, RunRecord]) -> list[float]:
-        """What the runs of a cell gave, for the metric that decides how many there are."""
-        assert self._replication is not None
-        of_cell = cell * len(self.experiment.seeds)
-        plans = self._plans[of_cell : of_cell + self._counts[cell]]
-        ended = [records[plan.run] for plan in plans if plan.run in records]
-        values = [record.figures.get(self._replication.metric) for record in ended]
-        return [float(value) for value in values if value is not None]
+    def results(self, records: Mapping[str, RunRecord] | None = None) -> Results:
+        """What the folder has of the seeds in use, whatever else it holds."""
+        description = msgspec.convert(self._in_use().to_dict(), Description)
+        return gathered(description, self.folder.records() if records is None else records)
 
     def _wide(self, records: Mapping[str, RunRecord]) -> list[str]:
         """A line for each cell that hit the bound on its seeds."""
-        if self._replication is None:
+        if not isinstance(self._replication, Replication):
             return []
         lines = []
-        for cell, axes in enumerate(cells(self.experiment.axes)):
-            values = self._values(cell, records)
+        results = self.results(records)
+        for cell, axes in enumerate(results.cells):
+            values = list(results.values(self._replication.metric, cell).values())
             if not self._replication.is_narrow(values):
                 place = ", ".join(f"{key} = {value_label(value)}" for key, value in axes.items())
                 lines.append(f"{place}: {self._replication.told(values)} with {self._counts[cell]} seeds")
@@ -297,10 +296,13 @@ def run_sweeps(master: str | None, sweeps: Sequence[Sweep]) -> None:
 
 
 def _estimates(
-    experiment: Experiment, plans: Sequence[RunPlan], records: Mapping[str, RunRecord]
+    experiment: Experiment,
+    plans: Sequence[RunPlan],
+    records: Mapping[str, RunRecord],
+    run_seconds: float | None,
 ) -> list[float]:
     """By cell, about how many seconds a run takes: as its runs took that ended, else by nodes and simulated
-    time."""
+    time, `run_seconds` in the mean if that is known."""
     sizes = [NODE_SECOND * experiment.weight(axes) for axes in cells(experiment.axes)]
     took: dict[int, list[float]] = {}
     for plan in plans:
@@ -308,11 +310,25 @@ def _estimates(
         if record is not None and record.status == OK:
             took.setdefault(plan.cell, []).append(record.seconds)
     known = {cell: sum(seconds) / len(seconds) for cell, seconds in took.items()}
-    scale = sum(known.values()) / sum(sizes[cell] for cell in known) if known else 1.0
+    scale = 1.0 if run_seconds is None else run_seconds * len(sizes) / sum(sizes)
+    scale = sum(known.values()) / sum(sizes[cell] for cell in known) if known else scale
     return [known.get(cell, size * scale) for cell, size in enumerate(sizes)]
 
 
 # How often each cell is run.
+
+
+class Growth(Protocol):
+    """Decides after each round which cells need more seeds."""
+
+    @property
+    def seeds_first(self) -> int: ...
+
+    def begun(self, experiment: Experiment) -> tuple[Experiment, "Growth"]:
+        """The experiment with all seeds that a cell may have, and the rule for it."""
+
+    def wanted(self, counts: list[int], results: Results) -> list[int]:
+        """By cell, how many seeds it should have; none has fewer than before."""
 
 
 class Replication(NamedTuple):
@@ -352,7 +368,13 @@ class Replication(NamedTuple):
     def is_narrow(self, values: Sequence[float]) -> bool:
         return _half(values) <= self.half_width
 
-    def wanted(self, seeds: int, values: Sequence[float]) -> int:
+    def wanted(self, counts: list[int], results: Results) -> list[int]:
+        return [
+            self.wanted_by(count, list(results.values(self.metric, cell).values()))
+            for cell, count in enumerate(counts)
+        ]
+
+    def wanted_by(self, seeds: int, values: Sequence[float]) -> int:
         """How many seeds a cell should have that has run with so many, `values` being what they gave."""
         if seeds < self.seeds_first:
             return self.seeds_first

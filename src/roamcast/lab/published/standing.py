@@ -1,0 +1,90 @@
+"""What came out, counted: by work, in a sentence, and as the page `docs/protocols/results.md`."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from roamcast.errors import FileError
+from roamcast.lab.published.agreement import DIFFERS, VERDICTS, FigureRow, counted
+from roamcast.lab.published.figure import PublishedFigure
+from roamcast.lab.report.numbers import interval, number, numbered
+
+PLURALS = {"agrees": "agree", "differs": "differ"}
+KINDS = {"number": "published numbers", "claim": "claims in words"}
+MARKERS = re.compile(r"(<!-- reproduction: begin[^>]*-->\n).*?(<!-- reproduction: end -->)", re.DOTALL)
+
+
+def sentence(rows: Sequence[FigureRow]) -> str:
+    """`Of 12 published numbers 3 agree, 9 differ; of 4 claims in words …`"""
+    parts = []
+    for kind, words in KINDS.items():
+        found = counted(rows, kind)
+        told = ", ".join(f"{found[it]} {PLURALS.get(it, it)}" for it in VERDICTS if found[it])
+        parts.append(f"of {found.total()} {words}: {told or 'none'}")
+    return "; ".join(parts).capitalize()
+
+
+def standing(rows: Sequence[FigureRow]) -> tuple[list[str], list[list[str]]]:
+    """The heads and the rows of a table: each work, numbers and claims, how many have which verdict."""
+    works = {row.work: None for row in rows if row.kind in KINDS}
+    made = []
+    for work in works:
+        for kind, words in KINDS.items():
+            found = counted([row for row in rows if row.work == work], kind)
+            if found:
+                figures = [str(found[verdict]) for verdict in VERDICTS]
+                made.append([work, words, str(found.total()), *figures])
+    return ["work", "what", "in all", *VERDICTS], made
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
+
+
+def markdown(found: Sequence[tuple[PublishedFigure, Sequence[FigureRow]]], made_by: str) -> str:
+    """The page, from the rows of `reproduction.json`."""
+    rows = [row for _, of_figure in found for row in of_figure]
+    parts = [
+        "# Published figures: what came out\n\n"
+        "Written by `roamcast reproduce --page`; every figure here is from one run of that command. "
+        "[How verdicts are made](../study/reproduce.md#verdicts).\n\n"
+        f"{made_by}\n\n**{sentence(rows)}.**\n",
+        markdown_table(*standing(rows)),
+    ]
+    for figure, of_figure in found:
+        parts.append(f"## {figure.file.title}\n\n`{figure.name}` · {figure.file.source}\n")
+        for extra in (False, True):
+            lines = [_line(row) for row in of_figure if (row.kind == "extra") is extra]
+            if lines:
+                parts.append("Ours beside it, not counted:\n" if extra else "")
+                heads = ["quantity", "published, or the claim", "ours", "95% interval", "verdict", "seeds"]
+                parts.append(markdown_table(heads, lines))
+    return "\n".join(filter(None, parts))
+
+
+def write_counts(file: Path, rows: Sequence[FigureRow]) -> None:
+    """Put the counts by work between the markers of a page."""
+    text = file.read_text(encoding="utf-8")
+    if not MARKERS.search(text):
+        raise FileError(
+            str(file), "has no lines `<!-- reproduction: begin -->` and `<!-- reproduction: end -->`"
+        )
+    table = markdown_table(*standing(rows))
+    file.write_text(MARKERS.sub(lambda found: found[1] + table + found[2], text), encoding="utf-8")
+
+
+def told(row: FigureRow) -> str:
+    """The verdict; where ours differs, by how much."""
+    if row.verdict != DIFFERS or row.difference is None:
+        return row.verdict
+    if row.published:
+        return f"{row.verdict} by {row.difference / abs(row.published):+.0%}".replace("-", "−")
+    return f"{row.verdict} by {number(row.difference)}"
+
+
+def _line(row: FigureRow) -> list[str]:
+    what = ". ".join(filter(None, [row.quantity, row.detail, row.note]))
+    unit = f" {row.unit}" if row.unit else ""
+    ours = "–" if row.ours is None else f"{number(row.ours)}{unit}"
+    return [what, row.rule, ours, interval(row.low, row.high), told(row), numbered(row.seeds) or "–"]
