@@ -78,6 +78,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": VALUES | {"filter", "modulator", "wire", "broker"},
     "gateway": VALUES
     | TABLES
+    | {"kit.rates"}
     | {"filter", "modulator", "wire", "broker", "applications", "exchange", "client", "runtime", "pages"},
     "lab": VALUES
     | REGISTRIES
@@ -312,24 +313,24 @@ def test_no_strategy_imports_another() -> None:
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
     "broker": (687, 7),  # what could not be kept stays new
-    "cli": (610, 10),  # options of reproduce
-    "client": (1_018, 7),
-    "daemon": (540, 6),
+    "cli": (620, 10),  # key password, key forget
+    "client": (1_022, 7),  # forget
+    "daemon": (577, 6),  # open mqtt refused, durable files, callbacks logged
     "exchange": (383, 3),
     "filter": (2_590, 21),
-    "gateway": (4_336, 32),  # durable before acknowledged, kept until there is room
+    "gateway": (4_435, 32),  # hashed passwords, guesses slowed, pipelining
     "kit": (741, 11),
     "lab": (9_050, 91),  # seeds until decided, results page, resume
     "modulator": (234, 4),
     "modules at the top": (1_665, 19),
     "pages": (32, 1),
-    "runtime": (6_348, 49),  # a world's monotonic clock in microseconds
+    "runtime": (6_360, 49),  # forget, tracebacks limited, waiting statements
     "scenario": (711, 6),
-    "sealing": (641, 7),  # windows found anew by a signed answer
+    "sealing": (643, 7),  # forget
     "strategy": (12_922, 93),  # epidemic marks what it passes on unkept
     "testing": (527, 4),  # promises are tested on every strategy
     "underlay": (1_968, 15),  # AODV (RFC 3561), under 500 statements
-    "wire": (698, 7),  # AODV's messages
+    "wire": (701, 7),  # forget
     "world": (2_410, 26),
     "xml": (529, 5),
 }

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from roamcast.daemon.config import Config, load_config
+from roamcast.daemon.config import Config, clear_passwords, load_config
 from roamcast.daemon.fresh import init, write_fresh
 from roamcast.errors import FileError, InputError, ScenarioError
+from roamcast.gateway.access import hashed
 from roamcast.gateway.options import WebOptions
 from roamcast.runtime.live.settings import AirMode
 from roamcast.sealing import GroupKey, Identity
@@ -257,6 +258,33 @@ def test_the_documentation_of_the_page_has_every_option() -> None:
     rows = [line.split("|")[1] for line in WEB.read_text().splitlines() if line.startswith("| `")]
     documented = [word.strip("`") for row in rows for word in row.split()]
     assert sorted(documented) == sorted(WebOptions.__struct_fields__)
+
+
+def test_mqtt_that_strangers_could_use_is_refused(tmp_path: Path) -> None:
+    path = write_fresh(tmp_path / "alice.toml")
+    fresh = path.read_text()
+
+    def load_mqtt(table: str) -> Config:
+        path.write_text(f"{fresh}\n[mqtt]\n{table}\n")
+        return load_config(path)
+
+    open_to_all = 'host = "0.0.0.0"\n'
+    with pytest.raises(ScenarioError, match=r"mqtt\.host: is '0\.0\.0\.0' and there are no users.*allowed: "):
+        load_mqtt(open_to_all)
+    with pytest.raises(ScenarioError, match="the password of 'ada' is too short"):
+        load_mqtt(open_to_all + 'users = { ada = "short" }')
+    certificates = 'tls_certificate = "own.pem"\ntls_client_authority = "ours.pem"\n'
+    with pytest.raises(ScenarioError, match="there are no users"):
+        load_mqtt(open_to_all + certificates)  # the plain port asks for no certificate
+    load_mqtt(open_to_all + certificates + "plain = false")
+    secret = hashed("a long password")
+    assert clear_passwords(load_mqtt(open_to_all + f'users = {{ ada = "{secret}" }}')) == []
+    mixed = load_mqtt(f'users = {{ ada = "{secret}", bob = "x" }}\n[web]\nusers = {{ eve = "y" }}')
+    assert clear_passwords(mixed) == ["mqtt.users.bob", "web.users.eve"]
+    with pytest.raises(
+        ScenarioError, match=r"mqtt\.users\.ada: cannot be used; allowed: what `roamcast key password` prints"
+    ):
+        load_mqtt('users = { ada = "scrypt:13:x:y" }')
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from roamcast.cli import app
 from roamcast.daemon import keys
 from roamcast.daemon.config import load_config
-from roamcast.daemon.fresh import init
+from roamcast.daemon.fresh import NetworkSettings, init
 from roamcast.daemon.keys import read_invitation
 from roamcast.errors import InputError
+from roamcast.gateway.access import Accounts
 from roamcast.sealing import GroupKey, Identity
 from roamcast.sealing.content import ContentKey
 
@@ -164,6 +165,52 @@ def test_a_group_key_is_changed_in_three_steps_and_the_rest_of_the_file_stays(
     assert "has one group key" in refused(call("key", "rotate", alice, "--send"))
     assert "one step at a time" in refused(call("key", "rotate", alice, "--send", "--finish"))
     assert "--out: is missing" in refused(call("key", "rotate", alice))
+
+
+def test_a_group_key_is_on_the_disk_before_the_file_has_its_name(
+    alice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(number: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{number}')).name}")
+        fsync(number)
+
+    def replaced(source: Path, target: Path) -> None:
+        done.append(f"replace {target.name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    assert call("key", "rotate", alice, "--out", tmp_path / "new.key").exit_code == 0
+    folder = alice.parent.name
+    assert done == [
+        *("sync new.key", f"sync {tmp_path.name}"),
+        *("sync .alice.toml.new", f"sync {folder}", "replace alice.toml", f"sync {folder}"),
+    ]
+
+
+def test_an_invitation_runs_no_code_that_nobody_asked_for(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    code = f"import pathlib; pathlib.Path({str(ran)!r}).touch()\n"
+    (tmp_path / "strange_parts.py").write_text(code)
+    (tmp_path / "other.toml").write_text('[node]\nmodules = ["strange_parts"]\n')
+    network = NetworkSettings(group=(GROUP,), modules=("strange_parts",))
+    text = keys.to_invitation_text(network, (), int(time.time()) + 100)
+    problem = refused(call("join", tmp_path / "bob.toml", typed=text))
+    assert "names Python modules" in problem and "strange_parts" in problem and "--modules" in problem
+    assert not (tmp_path / "bob.toml").exists() and not ran.exists()
+    harmless = keys.to_invitation_text(NetworkSettings(group=(GROUP,)), (), int(time.time()) + 100)
+    assert call("join", tmp_path / "carol.toml", typed=harmless).exit_code == 0
+    assert not ran.exists(), "nor does a file that lies beside the new one"
+    assert call("join", tmp_path / "bob.toml", "--modules", typed=text).exit_code == 0 and ran.exists()
+
+
+def test_a_password_is_read_and_its_hash_printed() -> None:
+    ended = call("key", "password", typed="a long password\n")
+    assert Accounts({"ada": ended.stdout.strip()}).admission("ada", b"a long password", "", 0) == "yes"
+    assert "too short" in refused(call("key", "password", typed="short\n"))
 
 
 def test_no_command_takes_a_secret_as_an_argument() -> None:

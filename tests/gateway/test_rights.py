@@ -78,6 +78,8 @@ def test_a_user_of_the_device_has_the_rights_that_the_file_gives_him(tmp_path: P
                     await client.publish(type="command")
                 with pytest.raises(ClientError, match="rights by topic only"):
                     await client.revoke(5)
+                with pytest.raises(ClientError, match="rights by topic only"):
+                    await client.forget(5)
                 async with client.subscribe(topic="#") as events:
                     await client.publish(topic="log/a")
                     session = server._node.applications.open(lambda delivery: None)

@@ -113,20 +113,48 @@ def revoke(number: int, undo: bool, socket: "NodePlace") -> None:
     print(f"node {number} is {'accepted again' if undo else 'revoked'}")
 
 
+@key.command()
+@click.argument("number", metavar="NODE", type=click.IntRange(0, 2**31 - 1), help="The number.")
+@node_socket
+def forget(number: int, socket: "NodePlace") -> None:
+    """Let another device have a configured number, on the node of this device: its key is pinned anew."""
+    from roamcast.client import commands
+
+    commands.forget(socket, number)
+    print(f"the next device that announces number {number} has it")
+
+
+@key.command()
+@click.option("--file", metavar="FILE", type=PATH, help="Where the password is; - for standard input.")
+def password(file: Path | None) -> None:
+    """Print the hash of a password, for `users` in a node's file. On a terminal it asks for it."""
+    from roamcast.daemon.fresh import secret_from
+    from roamcast.gateway.access import hashed
+
+    is_asked = file is None and sys.stdin.isatty()
+    text = (
+        click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        if is_asked
+        else secret_from(file or Path("-"))
+    )
+    print(hashed(text))
+
+
 @click.command()
 @click.argument("config", metavar="CONFIG.toml", type=PATH, help="The new node's file, to be written.")
 @click.option(
     "--invitation", metavar="FILE", type=PATH, default=Path("-"), help="Where it is; - for standard input."
 )
 @click.option("--interface", metavar="NAME", help="E.g. wlan0.")
-def join(config: Path, invitation: Path, interface: str | None) -> None:
+@click.option("--modules", is_flag=True, help="Load the Python modules that it names: they run as this user.")
+def join(config: Path, invitation: Path, interface: str | None, modules: bool) -> None:
     """Write the file of a new node from an invitation: its network, and an identity of its own."""
     from roamcast.daemon import keys
     from roamcast.daemon.fresh import secret_from
 
     if str(invitation) == "-" and sys.stdin.isatty():
         print("Paste the invitation, then Ctrl-D:", file=sys.stderr)
-    print(keys.join(config, secret_from(invitation), interface=interface))
+    print(keys.join(config, secret_from(invitation), interface=interface, modules=modules))
 
 
 def _show_code(text: str, *, is_wanted: bool) -> None:

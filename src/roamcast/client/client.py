@@ -47,6 +47,7 @@ from roamcast.wire.local import (
     Done,
     EndRequest,
     Failed,
+    ForgetRequest,
     LargeEventMessage,
     LargeRequest,
     MissedEvents,
@@ -381,6 +382,10 @@ class Client:
         """Exclude a lost device from the network, on every member that hears of it; `undo`: it was found."""
         await self._ask(RevokeRequest(self._request(), device, undo))
 
+    async def forget(self, device: NodeId) -> None:
+        """Another device has this number from now on; `ClientError` if the node knows no key for it."""
+        await self._ask(ForgetRequest(self._request(), device))
+
     async def advertise(self, type: str) -> None:
         """Say that events of this type will come, if the node's strategy takes advertisements: the way to
         their subscribers is there before them. It stands until `withdraw`, or until this client closes."""
@@ -483,6 +488,7 @@ class Client:
         | StatusRequest
         | WayRequest
         | RevokeRequest
+        | ForgetRequest
         | AskRequest
         | QueryRequest
         | EndRequest,

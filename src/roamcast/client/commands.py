@@ -1,4 +1,4 @@
-"""What `roamcast publish`, `subscribe`, `advertise`, `request`, `reply`, `query` and `key revoke` do."""
+"""What `roamcast publish`, `subscribe`, `advertise`, `request`, `reply`, `query` and `key` do."""
 
 import asyncio
 import base64
@@ -166,6 +166,10 @@ def subscribe(
 def revoke(place: NodePlace, device: int, *, undo: bool) -> None:
     """Through the node at hand, to all members that it reaches now or later."""
     place.run("roamcast key revoke", lambda client: client.revoke(device, undo=undo))
+
+
+def forget(place: NodePlace, device: int) -> None:
+    place.run("roamcast key forget", lambda client: client.forget(device))
 
 
 def advertise(place: NodePlace, type: str, on_ready: Callable[[], None], seconds: float | None) -> None:

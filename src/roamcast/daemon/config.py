@@ -9,8 +9,15 @@ import msgspec
 
 from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, read_tables, shown
-from roamcast.gateway.access import EVERYONE, check_rights
-from roamcast.gateway.options import BridgeOptions, LocalOptions, MqttOptions, WebOptions, users_of
+from roamcast.gateway.access import EVERYONE, HASHED, check_passwords, check_rights
+from roamcast.gateway.options import (
+    BridgeOptions,
+    LocalOptions,
+    MqttOptions,
+    WebOptions,
+    check_reach,
+    users_of,
+)
 from roamcast.plugins import load_modules
 from roamcast.registry import Registry
 from roamcast.runtime.live.settings import (
@@ -100,8 +107,7 @@ def load_config(path: Path) -> Config:
         if config.metrics is not None:
             listening_address(config.metrics.listen)
         _check_rights(config)
-        if config.web is not None:
-            web_users(config)
+        _check_users(config)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error.where}", _without_secret(error)) from None
     return config
@@ -119,6 +125,33 @@ def web_users(config: Config) -> dict[str, str]:
     """Who may use the page and the WebSocket; ScenarioError where strangers could."""
     assert config.web is not None
     return users_of(config.web, {} if config.mqtt is None else config.mqtt.users)
+
+
+def clear_passwords(config: Config) -> list[str]:
+    """The keys of users whose passwords stand in the file in clear."""
+    return [
+        f"{table}.{name}"
+        for table, users in _users(config)
+        for name, password in users.items()
+        if not password.startswith(HASHED)
+    ]
+
+
+def _users(config: Config) -> list[tuple[str, dict[str, str]]]:
+    return [
+        *([] if config.mqtt is None else [("mqtt.users", config.mqtt.users)]),
+        *([] if config.web is None else [("web.users", config.web.users)]),
+    ]
+
+
+def _check_users(config: Config) -> None:
+    for table, users in _users(config):
+        check_passwords(table, users)
+    mqtt = config.mqtt
+    if mqtt is not None and (mqtt.plain or not mqtt.tls_client_authority):
+        check_reach("mqtt", mqtt.host, mqtt.users)
+    if config.web is not None:
+        web_users(config)
 
 
 def _without_secret(error: ScenarioError) -> str:

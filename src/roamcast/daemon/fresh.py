@@ -90,7 +90,7 @@ socket = "{name}.sock"       # for `roamcast publish`, `roamcast subscribe` and 
 # [web]                      # a page for the people at this device, and MQTT over WebSockets
 # host = "127.0.0.1"         # an address that phones reach needs users
 # port = 8747
-# users = {{ ada = "a long password" }}
+# users = {{ ada = "scrypt:…" }}   # `roamcast key password` makes it
 
 # [metrics]                  # for Prometheus
 # listen = "127.0.0.1:9747"
@@ -199,6 +199,18 @@ def write_private(path: Path, text: str) -> None:
         raise FileError(str(path), f"cannot be written: {error.strerror}") from None
     with open(number, "w") as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """A new name is on the disk once its folder is."""
+    number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _line(key: str, value: object, usual: object, comment: str) -> str:

@@ -24,8 +24,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from roamcast.daemon.config import load_config
-from roamcast.daemon.fresh import NetworkSettings, network_of, secret_from, write_fresh, write_private
+from roamcast.daemon.fresh import (
+    NetworkSettings,
+    network_of,
+    secret_from,
+    sync_folder,
+    write_fresh,
+    write_private,
+)
 from roamcast.errors import FileError, InputError
+from roamcast.explain import read_tables, shown
 from roamcast.runtime.live.settings import PartSettings
 from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.sealing import GroupKey, Identity
@@ -89,6 +97,7 @@ def replace_groups(path: Path, groups: list[str]) -> None:
         if list(load_config(beside).keys.group) != groups:
             raise FileError(str(path), "cannot be changed safely; change [keys] group by hand")
         os.replace(beside, path)
+        sync_folder(path.parent)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -198,10 +207,17 @@ def read_invitation(text: str) -> Invitation:
     return Invitation(content.number.hex(), content.expires, network)
 
 
-def join(path: Path, text: str, *, interface: str | None = None) -> Path:
+def join(path: Path, text: str, *, interface: str | None = None, modules: bool = False) -> Path:
     """Write the file of a new node from an invitation. An expired one, or one that this folder has used, is
-    refused; on a device whose clock is not set nobody can tell the first."""
+    refused; on a device whose clock is not set nobody can tell the first. `modules`: load those that it
+    names."""
     invitation = read_invitation(text)
+    if (named := invitation.network.modules) and not modules:
+        raise InputError(
+            "invitation",
+            f"names Python modules that would run on this device: {shown(', '.join(named))};"
+            " allowed: --modules, if you know them",
+        )
     now = time.time()
     if now * SECOND >= CLOCK_SET and now > invitation.expires:
         ago = int(now - invitation.expires) // 60
@@ -218,11 +234,13 @@ def join(path: Path, text: str, *, interface: str | None = None) -> Path:
     return path
 
 
-def _invitation_of(path: Path) -> str:
+def _invitation_of(path: Path) -> object:
+    """Of a file that may be anything, so nothing is loaded that it names."""
     try:
-        return load_config(path).keys.invitation
+        keys = read_tables(path).get("keys")
     except (InputError, FileError):
-        return ""  # no file of a node
+        return ""
+    return keys.get("invitation") if isinstance(keys, dict) else ""
 
 
 def checksum(packed: bytes) -> bytes:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -20,14 +20,16 @@ from roamcast.daemon.config import (
     LogFormat,
     LogSettings,
     MetricsSettings,
+    clear_passwords,
     listening_address,
     load_config,
     web_users,
 )
 from roamcast.errors import InputError
 from roamcast.extras import numpy_is_installed
+from roamcast.runtime.live.inputs import TRACEBACKS_PER_MINUTE
 from roamcast.runtime.live.node import LiveNode
-from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.counters import Counters, LineLimit
 
 if TYPE_CHECKING:
     from roamcast.gateway.web.server import WebServer
@@ -92,6 +94,9 @@ def run(path: Path, on_ready: Callable[[Daemon], None] | None = None) -> None:
     set_up_logs(config.log)
     if path.stat().st_mode & 0o077:
         logger.warning("%s holds secret keys and others may read it; chmod 600 helps", path)
+    if clear := clear_passwords(config):
+        hint = "`roamcast key password` makes hashes to put there instead"
+        logger.warning("%s: passwords in clear (%s); %s", path, ", ".join(clear), hint)
     if not numpy_is_installed():
         logger.info("numpy is not installed; with hundreds of subscriptions 'roamcast[fast]' is faster")
     _allow_many_sockets()
@@ -105,6 +110,7 @@ async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | 
         loop.add_signal_handler(number, told.set)
     daemon = Daemon(config, path.parent)
     await daemon.start()
+    loop.set_exception_handler(CallbackErrors(daemon.node).on_error)
     loop.add_signal_handler(signal.SIGHUP, daemon.reload_keys, path)
     collector.calm(loop)
     try:
@@ -116,6 +122,21 @@ async def _run(config: Config, path: Path, on_ready: Callable[[Daemon], None] | 
     finally:
         collector.as_usual()
         await daemon.stop()
+
+
+class CallbackErrors:
+    """What a gateway's callback raises: counted, and logged with its traceback a few times a minute."""
+
+    def __init__(self, node: LiveNode) -> None:
+        self._node = node
+        self._log = LineLimit(logger, TRACEBACKS_PER_MINUTE)
+
+    def on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._node.counters.count("handler_errors_total")
+        error = context.get("exception")
+        self._log.log(
+            self._node.clock.enter(), logging.ERROR, "%s", context.get("message", ""), error=error or False
+        )
 
 
 def _services(config: Config, node: LiveNode, base: Path) -> list[Service]:

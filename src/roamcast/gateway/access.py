@@ -1,14 +1,22 @@
 """Who may use a gateway, and for what: users with passwords, rights by topic, TLS.
 
 `users = { name = "password" }` and rights stand in the gateway's table of the node's file. Who has no
-rights by name may do everything.
+rights by name may do everything. A password stands there as `roamcast key password` prints it:
+
+    scrypt:13:SALT:DIGEST        13: two to this power is the cost; salt and digest in base64
+
+A file from before has it in clear; that still works, and the node says so when it starts.
 """
 
+import base64
+import binascii
+import hashlib
 import hmac
+import secrets
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +25,9 @@ from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.filter.expression import OnTopic, Or
 from roamcast.filter.topic import check_topic_filter, topic_covers, topic_matches
+from roamcast.kit.rates import Bucket
+from roamcast.kit.tables import BoundedDict, unreported
+from roamcast.units import MILLISECOND, SECOND, Micros
 
 EVERYONE = "*"  # stands for all users who are not named
 
@@ -71,12 +82,98 @@ def check_rights(rights: Rights, key: str) -> None:
                     raise ScenarioError(f"{key}.{user}.{name}", f"has {text!r}: {error.problem}") from None
 
 
-def is_user(users: Mapping[str, str], name: str, password: bytes | None) -> bool:
-    """Whether these are the name and the password of a user."""
-    expected = users.get(name)
-    # Compared even for an unknown name, so that the time taken does not reveal which names exist.
-    same = hmac.compare_digest((expected or "").encode(), password or b"")
-    return expected is not None and password is not None and same
+HASHED = "scrypt:"
+COST = 13  # 8 MB, and 27 ms here: with more, a guess would stall a small device
+COSTS = range(10, 17)  # that a file may ask for
+SALT_BYTES = DIGEST_BYTES = 16
+PASSWORD_LENGTH_MIN = 8  # characters; of users who may come from beyond the device; chosen by us
+
+# Guesses; chosen by us.
+GUESS_EVERY: Micros = 2 * SECOND  # of one name from one address, in the long run,
+GUESSES_AT_ONCE = 5
+HASH_EVERY: Micros = 200 * MILLISECOND  # of all: a tenth of the processor, at most
+HASHES_AT_ONCE = 20  # as when the clients of a node come back after its restart
+GUESSERS_MAX = 1_024
+
+Admission: TypeAlias = Literal["yes", "no", "later"]
+
+
+class Accounts:
+    """Users with passwords. A right password is recognised quickly from the second time on; wrong ones are
+    slowed down by name and address, and all together, because each takes a while to check."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+        self._secret = secrets.token_bytes(32)
+        self._right: dict[str, bytes] = {}  # by user: a quick digest of the password that was right
+        self._guesses: BoundedDict[tuple[str, str], Bucket] = BoundedDict(GUESSERS_MAX, unreported)
+        self._hashes = Bucket(HASH_EVERY, HASHES_AT_ONCE)
+
+    def __bool__(self) -> bool:
+        return bool(self._passwords)
+
+    def admission(self, name: str, password: bytes | None, address: str, now: Micros) -> Admission:
+        """Whether these are the name and the password of a user; "later" if this is not asked now."""
+        if password is None:
+            return "no"
+        digest = hmac.digest(self._secret, password, "sha256")
+        if hmac.compare_digest(self._right.get(name, b""), digest):
+            return "yes"
+        guesses = self._guesses.setdefault((name, address), Bucket(GUESS_EVERY, GUESSES_AT_ONCE))
+        if max(guesses.earliest(now), self._hashes.earliest(now)) > now:
+            return "later"
+        guesses.spend(now)
+        self._hashes.spend(now)
+        expected = self._passwords.get(name)
+        # Compared even for an unknown name, so that the time taken does not reveal which names exist.
+        if not _is_password(_NOBODY if expected is None else expected, password) or expected is None:
+            return "no"
+        self._right[name] = digest
+        return "yes"
+
+
+def hashed(password: str) -> str:
+    """As it stands in a node's file."""
+    if len(password) < PASSWORD_LENGTH_MIN:
+        raise InputError("password", f"is too short; allowed: {PASSWORD_LENGTH_MIN} characters and more")
+    salt = secrets.token_bytes(SALT_BYTES)
+    digest = _scrypt(password.encode(), salt, COST)
+    return f"{HASHED}{COST}:{base64.b64encode(salt).decode()}:{base64.b64encode(digest).decode()}"
+
+
+def check_passwords(key: str, users: Mapping[str, str]) -> None:
+    """`ScenarioError` for a hash that is none."""
+    for name, text in users.items():
+        if text.startswith(HASHED) and _parsed(text) is None:
+            raise ScenarioError(
+                f"{key}.{name}", "is no hash of a password; allowed: what `roamcast key password` prints"
+            )
+
+
+def _is_password(expected: str, password: bytes) -> bool:
+    if not expected.startswith(HASHED):
+        return hmac.compare_digest(expected.encode(), password)
+    parsed = _parsed(expected)
+    assert parsed is not None, "checked when the file was read"
+    cost, salt, digest = parsed
+    return hmac.compare_digest(_scrypt(password, salt, cost), digest)
+
+
+def _parsed(text: str) -> tuple[int, bytes, bytes] | None:
+    try:
+        cost, salt, digest = text.removeprefix(HASHED).split(":")
+        found = int(cost), base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return found if found[0] in COSTS and len(found[1]) == len(found[2]) == SALT_BYTES else None
+
+
+def _scrypt(password: bytes, salt: bytes, cost: int) -> bytes:
+    """RFC 7914, with r = 8 and p = 1."""
+    return hashlib.scrypt(password, salt=salt, n=1 << cost, r=8, p=1, maxmem=1 << 28, dklen=DIGEST_BYTES)
+
+
+_NOBODY = f"{HASHED}{COST}:{'A' * 22}==:{'A' * 22}=="
 
 
 def server_context(
@@ -93,7 +190,7 @@ def server_context(
     if client_authority:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
-            context.load_verify_locations(client_authority)
+            context.load_verify_locations(base / client_authority)
         except (OSError, ssl.SSLError) as error:
-            raise InputError(f"{table}.tls_client_authority", f"{client_authority}: {error}") from None
+            raise InputError(f"{table}.tls_client_authority", f"{base / client_authority}: {error}") from None
     return context

@@ -58,3 +58,7 @@ class GatewayNode(Protocol):
     def revoke(self, device: NodeId, *, undo: bool = False) -> None:
         """Exclude a lost device from the network, or accept it again."""
         ...
+
+    def forget(self, device: NodeId) -> None:
+        """Another device has this number from now on; `InputError` if no key is known for it."""
+        ...

@@ -9,7 +9,7 @@ import msgspec
 
 from roamcast.errors import ScenarioError
 from roamcast.event import LARGE_BYTES_MAX
-from roamcast.gateway.access import Rights
+from roamcast.gateway.access import HASHED, PASSWORD_LENGTH_MIN, Rights
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86_400)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -65,9 +65,6 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rights: Rights = {}  # by user of this device: topic filters; "*": all others
 
 
-PASSWORD_LENGTH_MIN = 8  # characters; of users who may come from beyond the device; chosen by us
-
-
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Where it listens. Port 0 takes a free one.
     host: str = "127.0.0.1"
@@ -78,7 +75,7 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     # Who may use it, beside the users of `[mqtt]`. Without any: everyone on this device.
     users: dict[str, str] = {}  # name = "password"
-    hosts: tuple[str, ...] = ()  # names of this device, beside addresses, localhost and *.local
+    hosts: tuple[str, ...] = ()  # names of this device, beside addresses and localhost: "pi.local"
     origins: tuple[str, ...] = ()  # pages of other servers that may open the WebSocket: "https://map.example"
 
     # Bounds.
@@ -96,22 +93,27 @@ def users_of(options: WebOptions, mqtt_users: Mapping[str, str]) -> dict[str, st
             )
             raise ScenarioError("web", problem)
     users = {**mqtt_users, **options.users}
-    if is_loopback(options.host):
-        return users
+    check_reach("web", options.host, users)
+    return users
+
+
+def check_reach(table: str, host: str, users: Mapping[str, str]) -> None:
+    """ScenarioError where strangers could use a node from elsewhere."""
+    if is_loopback(host):
+        return
     if not users:
         raise ScenarioError(
-            "web.host",
-            f"is {options.host!r} and there are no users: everyone in reach could publish;"
-            ' allowed: web.users with passwords, or host = "127.0.0.1"',
+            f"{table}.host",
+            f"is {host!r} and there are no users: everyone in reach could publish;"
+            f' allowed: {table}.users with passwords, or host = "127.0.0.1"',
         )
     for name, password in users.items():
-        if len(password) < PASSWORD_LENGTH_MIN:
+        if len(password) < PASSWORD_LENGTH_MIN and not password.startswith(HASHED):
             raise ScenarioError(
-                "web.host",
-                f"is {options.host!r}, and the password of {name!r} is too short for it;"
+                f"{table}.host",
+                f"is {host!r}, and the password of {name!r} is too short for it;"
                 f" allowed: {PASSWORD_LENGTH_MIN} characters and more",
             )
-    return users
 
 
 def is_loopback(host: str) -> bool:

@@ -344,11 +344,14 @@ class FrameOpener:
             if sender.proof is not None:
                 sender.proof.ciphers.clear()
 
-    def forget(self, node: NodeId) -> None:
-        """Forget the holder of a number: an operator says that another device has it now."""
+    def forget(self, node: NodeId) -> bool:
+        """Forget the holder of a number: an operator says that another device has it now. Whether there was
+        one."""
+        was_known = self.public_key(node) is not None
         if self._pins.pop(node, None) is not None:
-            del self._stored[f"{_KEPT_PIN}{node}"]
+            self._stored.pop(f"{_KEPT_PIN}{node}", None)
         self._disprove(node)
+        return was_known
 
     def revoke(self, node: NodeId) -> None:
         """From now on nothing of this sender is accepted."""

@@ -153,6 +153,13 @@ class RevokeRequest(LocalMessage, frozen=True, tag=16):
     undo: bool = False
 
 
+class ForgetRequest(LocalMessage, frozen=True, tag=17):
+    """Another device has this number from now on: its key is pinned anew."""
+
+    request: Count
+    device: Count
+
+
 class AskRequest(LocalMessage, frozen=True, tag=20):
     """Publish, and bring what comes back within so many microseconds: an `AnswerMessage` each, then `Over`.
     Replies of applications, or with `receipts` what nodes say that it reached: so many, or those named."""
@@ -250,6 +257,7 @@ ClientMessage = (
     | StatusRequest
     | WayRequest
     | RevokeRequest
+    | ForgetRequest
     | AskRequest
     | QueryRequest
     | EndRequest

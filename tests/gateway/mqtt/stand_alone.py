@@ -105,6 +105,9 @@ class StandAloneNode:
     def status(self) -> NodeStatus:
         raise AssertionError("nobody asks this node")
 
+    def forget(self, device: int) -> None:
+        raise NotImplementedError
+
     def revoke(self, device: int, *, undo: bool = False) -> None:
         raise AssertionError("nobody asks this node")
 

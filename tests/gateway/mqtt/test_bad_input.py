@@ -11,6 +11,7 @@ from tests.gateway.mqtt.packets.test_codec import packets
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.errors import InputError
+from roamcast.gateway.access import Accounts
 from roamcast.gateway.mqtt.connection import Connection
 from roamcast.gateway.mqtt.listener import STRANGERS_MAX, MqttListener, Strangers
 from roamcast.gateway.mqtt.packets.codec import encode
@@ -279,7 +280,7 @@ def test_no_session_ever_crashes(said: list[Packet | bytes], version: int, cut: 
 
     async def play() -> None:
         async with serving() as server:
-            connection = server.listener.accept({})
+            connection = server.listener.accept(Accounts({}))
             connection.connection_made(Sink())
             assert isinstance(connection, asyncio.Protocol)
             connection.data_received(encode(Connect(version=version, client_id="x"), version))

@@ -9,8 +9,10 @@ import pytest
 from tests.gateway.mqtt.harness import in_loop, serving, until
 
 from roamcast.broker.core import Delivery
+from roamcast.errors import InputError
 from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
+from roamcast.gateway.access import server_context
 from roamcast.gateway.mqtt.packets.values import (
     V3_1_1,
     V5,
@@ -485,3 +487,6 @@ async def test_tls_and_client_certificates(tmp_path: Path) -> None:
         context.load_cert_chain(certificate, key)
         known = await server.opened(ssl=context)
         assert (await known.connect()).reason == 0
+    with pytest.raises(InputError, match=r"mqtt\.tls_client_authority: .*/nobody\.pem"):
+        server_context("mqtt", certificate.parent, certificate.name, key.name, "nobody.pem")
+    server_context("mqtt", certificate.parent, certificate.name, key.name, certificate.name)  # beside it

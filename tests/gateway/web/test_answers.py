@@ -3,6 +3,7 @@
 from tests.gateway.mqtt.harness import in_loop
 from tests.gateway.web.harness import basic, get, serving_web
 
+from roamcast.gateway.access import GUESSES_AT_ONCE
 from roamcast.pages import live_files
 
 PASSWORD = "engine-1843"
@@ -26,3 +27,8 @@ async def test_every_file_of_the_page_is_given_out_with_its_type_and_only_users_
             assert answer.status == 401 and b"node" not in answer.body
         answer = await served.asked(get("/status.json", Authorization=basic("ada", PASSWORD)))
         assert (answer.status, answer.body) == (200, b'{"name": "node-1"}')
+        guess = get("/status.json", Authorization=basic("ada", "guess"))
+        answers = [await served.asked(guess) for _ in range(GUESSES_AT_ONCE + 1)]
+        assert answers[-1].status == 429 and answers[-1].headers["retry-after"] == "2"
+        answer = await served.asked(get("/status.json", Authorization=basic("ada", PASSWORD)))
+        assert answer.status == 200, "who is known goes on"

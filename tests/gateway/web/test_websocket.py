@@ -16,6 +16,7 @@ from tests.gateway.web.harness import (
     TEXT,
     Wire,
     frame,
+    get,
     request,
     serving_web,
 )
@@ -145,7 +146,11 @@ def test_a_close_is_answered_with_its_own_code(code: int) -> None:
         (request(Origin="null"), 403, "origin"),
         (request(Origin="http://[bad"), 403, "origin"),
         (request(Host="rebound.example", Origin="http://rebound.example"), 421, "host"),
+        (request(Host="evil.local:8747", Origin="http://evil.local:8747"), 421, "host"),
         (request(Host="127.0.0.1:x"), 421, "host"),
+        (request(Host="127.0.0.1:8747", Origin="https://127.0.0.1:8747"), 403, "origin"),
+        (request(Host="127.0.0.1:8747", Origin="file://127.0.0.1:8747"), 403, "origin"),
+        (request(Host="127.0.0.1:8747", Origin="http://user@127.0.0.1:8747"), 403, "origin"),
         (request(Sec_WebSocket_Key="short"), 400, "handshake"),
         (request(Sec_WebSocket_Key=None), 400, "handshake"),
         (request(Sec_WebSocket_Version="8"), 400, "handshake"),
@@ -171,9 +176,41 @@ def test_a_handshake_that_must_not_succeed_gets_a_status(asked: bytes, status: i
     run()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        get("/") * 2,
+        get("/") + request(),
+        get("/nothing") + b"\x82\x05hello",
+        request() * 2,
+        request() + frame(BINARY, b"hello", mask=None),
+        request() + b"\xf2\x80",
+        request() + frame(CLOSE) + frame(PING),
+        request() + frame(TEXT, b"x") + frame(PING) + frame(BINARY, b"x"),
+        request(Origin="null") + request(),
+    ],
+)
+def test_what_comes_behind_a_request_in_one_segment_raises_nothing(asked: bytes) -> None:
+    @in_loop
+    async def run() -> None:
+        raised: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+        async with serving_web() as served:
+            wire = await served.wire()
+            wire.say(asked)
+            assert (await wire.head()).status in (101, 200, 403, 404)
+            wire.say(b"more")
+            wire.end()
+            await until(lambda: not served.server.connections)
+        assert not raised
+
+    run()
+
+
 @in_loop
 async def test_a_page_of_an_allowed_origin_may_connect() -> None:
-    async with serving_web(origins=("https://map.example",), hosts=("device.example",)) as served:
+    async with serving_web(origins=("https://map.example",), hosts=("device.example", "pi.local")) as served:
+        await (await served.wire()).upgraded(Host="pi.local:8747", Origin="http://pi.local:8747")
         await (await served.wire()).upgraded(Origin="https://map.example")
         await (await served.wire()).upgraded(Host="device.example:8747", Origin="http://device.example:8747")
         await (await served.wire()).upgraded(Host="[::1]:8747", Origin="http://[::1]:8747")

@@ -13,7 +13,7 @@ from tests.runtime.live.nodes import faults, free_port, running, settings, until
 from roamcast.host import TimerName
 from roamcast.runtime.live import routes
 from roamcast.runtime.live.air.interface import Endpoint, named
-from roamcast.runtime.live.inputs import REMAINS_MIN, Clock, Inputs, NodeTimers
+from roamcast.runtime.live.inputs import REMAINS_MIN, TRACEBACKS_PER_MINUTE, Clock, Inputs, NodeTimers
 from roamcast.runtime.live.linux import LinuxNetwork
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.routes import (
@@ -103,6 +103,10 @@ def test_a_fault_of_ours_costs_one_input_and_is_counted() -> None:
     assert [str(error) for error in seen] == ["ours"]
     assert after == ["after", "handled", "after"]
     assert counters.value("handler_errors_total") == 1
+    with faults() as seen:
+        for _ in range(100):
+            made.handle(faulty)
+    assert counters.value("handler_errors_total") == 101 and len(seen) < TRACEBACKS_PER_MINUTE
     made.close()
     made.handle(lambda: after.append("too late"))
     assert "too late" not in after

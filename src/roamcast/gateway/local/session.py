@@ -33,6 +33,7 @@ from roamcast.wire.local import (
     Done,
     EndRequest,
     Failed,
+    ForgetRequest,
     LargeRequest,
     NodeMessage,
     Over,
@@ -117,10 +118,13 @@ class LocalSession:
                 case WayRequest():
                     way = self._node.way_of(EventId(message.publisher, message.sequence))
                     self._send(WayAnswer(message.request, way))
-                case RevokeRequest():
+                case RevokeRequest() | ForgetRequest():
                     if self._rights is not None:
-                        raise InputError("revoke", "is refused: this user has rights by topic only")
-                    self._node.revoke(message.device, undo=message.undo)
+                        raise InputError("the request", "is refused: this user has rights by topic only")
+                    if isinstance(message, RevokeRequest):
+                        self._node.revoke(message.device, undo=message.undo)
+                    else:
+                        self._node.forget(message.device)
                     self._send(Done(message.request))
         except (InputError, StoreFullError, WireError) as error:
             # Request 0 asks for no answer, but a refusal is always sent.

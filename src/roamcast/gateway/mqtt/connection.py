@@ -8,7 +8,7 @@ Every error ends the connection with a reason code and is counted; other connect
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +16,7 @@ import msgspec
 
 from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
+from roamcast.gateway.access import Accounts
 from roamcast.gateway.mqtt.mesh.exchange import ACCEPTED, PublishOutcome
 from roamcast.gateway.mqtt.packets.codec import (
     PING_RESPONSE,
@@ -74,11 +75,11 @@ class ConnectGrant(NamedTuple):
 
 
 class Connection(Outlet):
-    def __init__(self, server: "MqttListener", turn: Turn, users: Mapping[str, str]) -> None:
-        """`users`: who may connect by this transport; empty: everyone who can reach it."""
+    def __init__(self, server: "MqttListener", turn: Turn, accounts: Accounts) -> None:
+        """`accounts`: who may connect by this transport; empty: everyone who can reach it."""
         options = server.options
         super().__init__(turn, options, server.exchange.now, server.count_reason)
-        self.users = users
+        self.accounts = accounts
         self._server = server
         self._exchange = server.exchange
         self._options = options

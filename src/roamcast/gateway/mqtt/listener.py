@@ -10,12 +10,12 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from roamcast.errors import InputError
-from roamcast.gateway.access import is_user, rights_of, server_context
+from roamcast.gateway.access import Accounts, rights_of, server_context
 from roamcast.gateway.mqtt.connection import ConnectGrant, Connection, published_topic_problem
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.packets.values import V5, Connect, Properties, ReasonCode
@@ -34,6 +34,7 @@ CLIENT_ID_LENGTH_MAX = 1_024
 logger = logging.getLogger("roamcast.mqtt")
 
 LOGIN_WORDS = {"login": "a login with a wrong user name or password"}
+_NOT_ADMITTED = {"no": ReasonCode.BAD_USER_OR_PASSWORD, "later": ReasonCode.CONNECTION_RATE_EXCEEDED}
 
 
 class MqttListener:
@@ -44,6 +45,7 @@ class MqttListener:
         connections come from another transport (`accept`)."""
         self.options = options
         self._listens = listens
+        self._accounts = Accounts(options.users)
         self._base = base
         self._node = node
         self._monotonic = node.world.monotonic
@@ -100,10 +102,10 @@ class MqttListener:
         self._servers.clear()
         self.exchange.close()
 
-    def accept(self, users: Mapping[str, str]) -> Connection:
+    def accept(self, accounts: Accounts) -> Connection:
         """A connection for a transport that the caller has, open to these users."""
         assert self.turn is not None
-        return Connection(self, self.turn, users)
+        return Connection(self, self.turn, accounts)
 
     # For connections.
 
@@ -113,7 +115,7 @@ class MqttListener:
         asked = connect.properties or Properties()
         properties = Properties()
         client_id = connect.client_id
-        reason = self._objection(connect, connection.users)
+        reason = self._objection(connect, connection)
         if reason is ReasonCode.BAD_USER_OR_PASSWORD:
             who = f"user {(connect.username or '')[:40]!r} from {connection.address}"
             self._logins.count("login", self._monotonic(), who)
@@ -169,15 +171,18 @@ class MqttListener:
     def _connected(self) -> int:
         return sum(one.session is not None and not one.is_closing for one in self.connections)
 
-    def _objection(self, connect: Connect, users: Mapping[str, str]) -> ReasonCode | None:
+    def _objection(self, connect: Connect, connection: Connection) -> ReasonCode | None:
         if connect.properties is not None and connect.properties.authentication_method is not None:
             return ReasonCode.BAD_AUTHENTICATION_METHOD  # none is offered
         if not connect.client_id and not connect.clean_start and connect.version != V5:
             return ReasonCode.CLIENT_ID_NOT_VALID
         if len(connect.client_id) > CLIENT_ID_LENGTH_MAX:
             return ReasonCode.CLIENT_ID_NOT_VALID
-        if users and not is_user(users, connect.username or "", connect.password):
-            return ReasonCode.BAD_USER_OR_PASSWORD
+        if accounts := connection.accounts:
+            name, address = connect.username or "", connection.address
+            admission = accounts.admission(name, connect.password, address, self._monotonic())
+            if admission != "yes":
+                return _NOT_ADMITTED[admission]
         if connect.will is not None and published_topic_problem(connect.will.topic):
             return ReasonCode.TOPIC_NAME_INVALID
         return None
@@ -208,7 +213,7 @@ class MqttListener:
         return int(server.sockets[0].getsockname()[1])
 
     def _connection(self) -> asyncio.Protocol:
-        return self.accept(self.options.users)
+        return self.accept(self._accounts)
 
 
 def _tls_context(options: MqttOptions, base: Path) -> ssl.SSLContext | None:

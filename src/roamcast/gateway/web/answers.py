@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple, TypeAlias
-from urllib.parse import urlsplit
 
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from roamcast.gateway.access import is_user
+from roamcast.gateway.access import Accounts, Admission
 from roamcast.gateway.options import WebOptions
 from roamcast.pages import live_files
+from roamcast.units import Micros
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[0-9]{1,5})?")
 
@@ -27,13 +27,16 @@ class WebPolicy:
 
     - A page of another origin can open a WebSocket to any address: the origin is checked (RFC 6455, 10.2).
     - A stranger's name may be made to lead to this address after its page was loaded (DNS rebinding), so that
-      origin and host agree. So the host must be an address, or a name that is this device's own.
+      origin and host agree. So the host must be an address, or a name that is this device's own; names of the
+      local network (`*.local`) belong to whoever answers for them, so they count only where the file names
+      them.
     - Answers say that no other origin may read or embed them, and that the page loads nothing from elsewhere.
     """
 
     def __init__(self, options: WebOptions, users: Mapping[str, str], *, any_host: bool = False) -> None:
         self._any_host = any_host
-        self.users = users
+        self.accounts = Accounts(users)
+        self._scheme = "https" if options.tls_certificate else "http"
         self._names = {"localhost", options.host.lower(), *(name.lower() for name in options.hosts)}
         self._origins = {origin.lower().rstrip("/") for origin in options.origins}
 
@@ -45,31 +48,27 @@ class WebPolicy:
         if found is None:
             return False
         name = found[1].lower().rstrip(".")
-        return name in self._names or name.endswith(".local") or _is_address(name)
+        return name in self._names or _is_address(name)
 
     def knows_origin(self, origin: str | None, host: str | None) -> bool:
         """Whether a page of this origin may open the WebSocket. Programs that are no browsers send none."""
         if origin is None:
             return True
-        if origin.lower() in self._origins:
-            return True
-        try:
-            return host is not None and urlsplit(origin).netloc.lower() == host.lower()
-        except ValueError:
-            return False
+        own = None if host is None else f"{self._scheme}://{host.lower()}"
+        return origin.lower() in (own, *self._origins)
 
-    def knows_user(self, authorization: str | None) -> bool:
+    def admission(self, authorization: str | None, address: str, now: Micros) -> Admission:
         """Whether the `Authorization` (RFC 7617) is a user's. Without users everyone is welcome."""
-        if not self.users:
-            return True
+        if not self.accounts:
+            return "yes"
         scheme, _, value = (authorization or "").partition(" ")
         if scheme.lower() != "basic":
-            return False
+            return "no"
         try:
             name, _, password = base64.b64decode(value.strip(), validate=True).partition(b":")
-            return is_user(self.users, name.decode(), password)
+            return self.accounts.admission(name.decode(), password, address, now)
         except (binascii.Error, UnicodeDecodeError):
-            return False
+            return "no"
 
 
 def security_headers(host: str | None) -> list[tuple[str, str]]:
@@ -151,15 +150,20 @@ class WebAnswers:
         self._pages = pages
         self._documents = documents
 
-    def to(self, request: Request) -> tuple[Response, str]:
-        """The answer to a request from a known host, and as a word why it was refused, or ""."""
+    def to(self, request: Request, address: str, now: Micros) -> tuple[Response, str]:
+        """The answer to a request from a known host, and as a word why it was refused, or "". `address`: of
+        the client."""
         if request.method not in ("GET", "HEAD"):
             return text(
                 HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed\n", ("Allow", "GET, HEAD")
             ), "method"
         path = request.path.partition("?")[0]
         if (document := self._documents.get(path)) is not None:
-            if not self._policy.knows_user(single(request, "Authorization")):
+            admission = self._policy.admission(single(request, "Authorization"), address, now)
+            if admission == "later":
+                line = "too many guesses; wait some seconds\n"
+                return text(HTTPStatus.TOO_MANY_REQUESTS, line, ("Retry-After", "2")), "too_fast"
+            if admission == "no":
                 # Not "Basic": browsers would ask with a window of their own, and remember the password.
                 challenge = ("WWW-Authenticate", 'Roamcast realm="node"')
                 return text(

@@ -39,6 +39,7 @@ from roamcast.gateway.mqtt.packets.values import ReasonCode
 from roamcast.gateway.options import WebOptions
 from roamcast.gateway.stream import FairStream, Turn
 from roamcast.gateway.web.answers import Documents, Pages, WebAnswers, WebPolicy, finished, single, text
+from roamcast.units import SECOND
 
 if TYPE_CHECKING:  # a server of documents alone needs no MQTT
     from roamcast.gateway.mqtt.connection import Connection
@@ -59,13 +60,35 @@ _quiet.setLevel(logging.WARNING)
 
 
 class WebFramer:
-    """`websockets` parses, without I/O."""
+    """`websockets` parses, without I/O. What comes behind a request waits for its answer: only behind an
+    upgrade there are frames, and the parser would read on."""
 
     def __init__(self, protocol: ServerProtocol) -> None:
         self._protocol = protocol
         self._parsed: deque[Parsed] = deque()
+        self._request = b""  # until it is whole; then no more
+        self._behind: bytes | None = None  # None: the request is not whole, or was an upgrade
+        self._is_asking = True
 
     def push(self, data: bytes) -> None:
+        if self._behind is not None:
+            self._behind += data
+            return
+        if self._is_asking:
+            self._request += data
+            end = self._request.find(b"\r\n\r\n") + 4
+            if end > 3:
+                behind = len(self._request) - end
+                data, self._behind = data[: len(data) - behind], self._request[end:]
+                self._is_asking, self._request = False, b""
+        self._parse(data)
+
+    def on_upgraded(self) -> None:
+        behind, self._behind = self._behind, None
+        if behind:
+            self._parse(behind)
+
+    def _parse(self, data: bytes) -> None:
         self._protocol.receive_data(data)
         self._parsed.extend(self._protocol.events_received())
 
@@ -79,7 +102,8 @@ class WebConnection(FairStream[Parsed]):
         self._protocol = ServerProtocol(
             subprotocols=[SUBPROTOCOL], extensions=None, max_size=size, logger=_quiet
         )
-        super().__init__(turn, WebFramer(self._protocol))
+        self._web = WebFramer(self._protocol)
+        super().__init__(turn, self._web)
         self._server = server
         self._mqtt: Connection | None = None
         self._request_bytes = 0
@@ -174,7 +198,8 @@ class WebConnection(FairStream[Parsed]):
         elif request.path.partition("?")[0] == SOCKET_PATH:
             self._upgrade(request, host)
         else:
-            response, refused = self._server.answers.to(request)
+            now = int(self._loop.time() * SECOND)
+            response, refused = self._server.answers.to(request, self.address, now)
             self._answer(request, response, host, refused)
 
     def _upgrade(self, request: Request, host: str | None) -> None:
@@ -199,18 +224,17 @@ class WebConnection(FairStream[Parsed]):
         self.send_parsed()
         self._mqtt = mqtt
         mqtt.connection_made(WebSocketTransport(self, self._transport, self._protocol))
+        self._web.on_upgraded()
 
-    def _answer(self, request: Request, response: Response, host: str | None, refused: str) -> None:
+    def _answer(self, request: Request | None, response: Response, host: str | None, refused: str) -> None:
         if refused:
             self._server.count("web_refused_total", refused)
-        self._protocol.send_response(finished(response, request, host))
-        self.send_parsed()
+        self.send(finished(response, request, host).serialize())
+        self.close()
 
     def _refuse(self, status: HTTPStatus, line: str, reason: str) -> None:
         """An answer to what was no whole request."""
-        self._server.count("web_refused_total", reason)
-        self.send(finished(text(status, line), None, None).serialize())
-        self.close()
+        self._answer(None, text(status, line), None, reason)
 
     def _on_slow(self) -> None:
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request took too long\n", "slow")
@@ -362,7 +386,7 @@ class WebServer:
     # For connections.
 
     def accept(self) -> "Connection | None":
-        return None if self._mqtt is None else self._mqtt.accept(self.policy.users)
+        return None if self._mqtt is None else self._mqtt.accept(self.policy.accounts)
 
     def left(self, connection: WebConnection) -> None:
         self.connections.discard(connection)

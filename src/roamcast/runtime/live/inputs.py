@@ -2,7 +2,8 @@
 
 Everything that happens to a node's layers (a frame, a timer, a failure of a frame, the start) comes
 through here, so that no handler is called while another one runs. An exception in a handler costs that
-input and not the node: it is logged with its traceback and counted, and the node goes on.
+input and not the node: it is logged with its traceback, a few times a minute, and counted, and the node goes
+on.
 """
 
 import asyncio
@@ -12,15 +13,16 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from roamcast.host import Layer, TimerName
-from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.counters import Counters, LineLimit
 from roamcast.runtime.live.world import MachineClock
 from roamcast.units import SECOND, Micros
 
 logger = logging.getLogger("roamcast.node")
 
-# Both chosen by us.
+# Chosen by us.
 FIRED_PER_TURN_MAX = 256  # then the sockets have a turn
 REMAINS_MIN = 1_000  # with fewer old entries the heap is not worth clearing
+TRACEBACKS_PER_MINUTE = 5  # else every frame that meets a fault would add to the log
 
 
 class Clock:
@@ -63,6 +65,7 @@ class Inputs:
         self.clock = clock
         self._counters = counters
         self._after = after
+        self._log = LineLimit(logger, TRACEBACKS_PER_MINUTE)
         self._running = False
         self._open = True
 
@@ -87,7 +90,8 @@ class Inputs:
             handler(*arguments)
         except Exception:
             self._counters.count("handler_errors_total")
-            logger.exception("a handler raised an error; the input is dropped")
+            line = "a handler raised an error; the input is dropped"
+            self._log.log(self.clock.now, logging.ERROR, line, error=True)
         finally:
             self._running = False
         self._after()

@@ -213,6 +213,10 @@ class LiveNode:
         """Exclude a lost device, here and on every member that hears of it; or accept it again."""
         self.radio.state("pardon" if undo else "revoke", str(device))
 
+    def forget(self, device: NodeId) -> None:
+        """Another device has this number from now on."""
+        self.radio.forget(device)
+
     def view(self) -> NodeView:
         """What its page shows."""
         self.clock.enter()

@@ -131,6 +131,13 @@ def test_a_lost_device_is_excluded_by_one_command_also_by_members_that_come_late
                 assert "after" not in got
                 async with running(late_settings) as (late,):
                     await until(lambda: late.status().revoked == (3,))
+                forget = ["key", "forget", "2", "--socket", str(tmp_path / "s")]
+                ended = await asyncio.to_thread(CliRunner().invoke, app, forget)
+                assert "announces number 2 has it" in ended.stdout, ended.output
+                await until(acquainted(alice, bob))
+                forget[2] = "77"
+                ended = await asyncio.to_thread(CliRunner().invoke, app, forget)
+                assert ended.exit_code == 1 and "node 77: has no pinned key" in ended.stderr, ended.output
                 ended = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--undo"])
                 await until(lambda: bob.status().revoked == ())
                 await until(lambda: "again" in got or thief.publish(Publication(topic="again")) is None)
@@ -232,8 +239,10 @@ def test_a_statement_in_the_name_of_a_configured_number_needs_the_key_that_was_m
     holder, other = Identity.generate(5), Identity.generate(5)
     assert not told.tell(holder, "revoke", LOST.node) and told.refused("issuer_not_met") == 1
     told.door.met[5] = holder.public_key
-    assert not told.tell(other, "revoke", LOST.node)
-    assert told.tell(holder, "revoke", LOST.node)
+    (octets,) = told.statements.on_met(5)  # what it said waited for the meeting, and is passed on now
+    assert told.statements.revoked() == [LOST.node] and decode_statement(octets).issuer == 5
+    assert not told.tell(other, "revoke", 77) and told.statements.on_met(5) == []
+    assert told.tell(holder, "revoke", 77)
 
 
 def test_statements_of_the_last_version_are_read_and_members_are_bounded() -> None:

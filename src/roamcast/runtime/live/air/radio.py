@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Protocol
 
-from roamcast.errors import WireError
+from roamcast.errors import InputError, WireError
 from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.live.air import frames
 from roamcast.runtime.live.air.air import Air
@@ -135,6 +135,11 @@ class LiveRadio:
         octets = self.statements.issue(kind, subject)
         if octets is not None:
             self._say([octets], None)
+
+    def forget(self, device: NodeId) -> None:
+        """Another device has this number from now on."""
+        if not self._opener.forget(device):
+            raise InputError(f"node {device}", "has no pinned key; `roamcast peers` has the numbers")
 
     @property
     def group_key_ids(self) -> list[int]:
@@ -270,7 +275,7 @@ class LiveRadio:
 
     def _on_proven(self, peer: Peer) -> None:
         """To the layers in a later turn: the frame that proved it is still being handled."""
-        self.statements.on_met(peer.number)
+        self._say(self.statements.on_met(peer.number), None)
         self._loop.call_soon(self._inputs.handle, self._owner.on_acquainted, peer.number)
         if len(self.statements):
             self._loop.call_soon(self._tell_all, peer)

@@ -76,6 +76,9 @@ class Statements:
         self._joined: BoundedDict[NodeId, Statement] = BoundedDict(JOINED_MAX, self._on_evicted)
         self._members: dict[NodeId, int] = {}  # in the order in which this node met them, with their places
         self._carriers: BoundedDict[NodeId, Bucket] = BoundedDict(CARRIERS_MAX, unreported)
+        self._waiting: BoundedDict[NodeId, bytes] = BoundedDict(
+            CARRIERS_MAX, unreported
+        )  # to meet the issuer
         self._is_unsaved = False
         self._restore()
 
@@ -106,11 +109,13 @@ class Statements:
         self.save()
         return statement.encode()
 
-    def on_met(self, node: NodeId) -> None:
-        """A member has proven itself to this node."""
+    def on_met(self, node: NodeId) -> list[bytes]:
+        """A member has proven itself to this node; what is to be passed on because of that."""
         if node not in self._members and len(self._members) < MEMBERS_MAX:
             self._members[node] = len(self._members)
             self._is_unsaved = True
+        waiting = self._waiting.pop(node, None)
+        return [waiting] if waiting is not None and self.on_octets(waiting, node) else []
 
     def on_octets(self, data: bytes, carrier: NodeId) -> bool:
         """From the air: True for one that is new to us and is to be passed on. `carrier`: whose frame it was
@@ -179,6 +184,7 @@ class Statements:
         # Any key may hold a configured number: only who has met its holder knows which does.
         is_derived = statement.issuer >= DERIVED_FROM
         if not is_derived and self._owner.public_key(statement.issuer) != statement.public_key:
+            self._waiting[statement.issuer] = statement.encode()
             return "issuer_not_met"
         now = self._world.wall()
         if now >= CLOCK_SET and statement.at > now // SECOND + AHEAD_MAX:

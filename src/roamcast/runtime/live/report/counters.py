@@ -36,7 +36,10 @@ class LineLimit:
         self._lines = 0
         self._minute = 0
 
-    def log(self, now: Micros, level: int, line: str, *values: object) -> None:
+    def log(
+        self, now: Micros, level: int, line: str, *values: object, error: bool | BaseException = False
+    ) -> None:
+        """`error`: with its traceback, or that of the one being handled."""
         minute = now // (60 * SECOND)
         if minute != self._minute:
             if self._lines > self._most:
@@ -44,7 +47,7 @@ class LineLimit:
             self._minute, self._lines = minute, 0
         self._lines += 1
         if self._lines <= self._most:
-            self._logger.log(level, line, *values)
+            self._logger.log(level, line, *values, exc_info=error)
 
 
 class Counters:
