@@ -118,7 +118,7 @@ def reproduce(
             seed=seed,
             seeds=seeds,
             resume=resume,
-            tell=print,
+            tell=click.echo,
             results_page=page,
             counts_page=counts,
         )

@@ -226,6 +226,22 @@ def test_lines(tmp_path: Path, radio: str, claim: str, verdict: str) -> None:
     assert row.verdict == verdict, row
 
 
+def test_extremes_are_of_each_three_runs(tmp_path: Path) -> None:
+    """Seven seeds are two groups and one too few: the least of 3, 1, 2 and of 6, 5, 9 are 1 and 5."""
+    values: list[float | None] = [3.0, 1.0, 2.0, 6.0, 5.0, 9.0, 0.0]
+    found = results(AXES, list(range(1, 8)), delivery_ratio=[values] * 6)
+    for extreme, mean in (("least", 3.0), ("greatest", 6.0)):
+        rule = f"published = 3.0\ntolerance = 99\nextreme = '{extreme}'"
+        (row,) = rows(load_figure(figure_file(tmp_path, CSMA_AT_2 + rule)), "quick", found)
+        assert row.ours == mean and row.seeds == [1, 2, 3, 4, 5, 6] and row.agrees
+        (row,) = rows(
+            load_figure(tmp_path / "paper" / "figure.toml"),
+            "quick",
+            results(AXES, [1, 2, 3], delivery_ratio=[values[:3]] * 6),
+        )
+        assert row.verdict == "undecided"  # one group has no interval
+
+
 def test_without_values_nothing_is_decided(tmp_path: Path) -> None:
     nothing: list[list[float | None]] = [[None, None]] * 6
     for rule in (

@@ -11,7 +11,7 @@ and then averaged, so that the effect of the seed cancels out.
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +39,7 @@ AGREES, BETTER, DIFFERS, UNDECIDED, CALIBRATED, NOT_RUN = VERDICTS = (
     "calibrated",
     "not run",
 )
+RUNS = 3  # of which an extreme is taken; the acyclic overlay's field tests, the only ones with extremes
 _NOTHING = "no run gave a value"
 
 
@@ -100,10 +101,10 @@ def rows_of_sweep(results: Results) -> list[FigureRow]:
 
 
 def undecided_cells(figure: PublishedFigure, profile: str, results: Results) -> set[int]:
-    """The cells that need more seeds."""
+    """The cells that need more seeds: of what counts."""
     found: set[int] = set()
     for quantity in figure.quantities(profile):
-        if _judged(quantity, results)[0] == UNDECIDED:
+        if not quantity.extra and _judged(quantity, results)[0] == UNDECIDED:
             found |= quantity.cells(results.description.axes)
     return found
 
@@ -133,7 +134,7 @@ Sample = dict[int, float]  # by seed
 def _row(
     figure: PublishedFigure, profile: str, quantity: Quantity, verdict: str, sample: Sample, detail: str
 ) -> FigureRow:
-    found = spread(list(sample.values()))
+    found = _figure(quantity, sample)
     difference = None
     if found.mean is not None:
         low, high = quantity.agreed if quantity.published is None else [quantity.published] * 2
@@ -166,7 +167,7 @@ def _row(
 def _judged(quantity: Quantity, results: Results) -> tuple[str, Sample, str]:
     """The verdict, the sample that decides it, and the figures behind it."""
     samples, detail = _samples(quantity, results)
-    judged = [(decide(spread(list(s.values())), quantity.agreed, quantity.better), s) for s in samples]
+    judged = [(decide(_figure(quantity, s), quantity.agreed, quantity.better), s) for s in samples]
     # Every step of an order must hold: one that does not is the verdict, else one that is undecided.
     verdict, sample = min(judged, key=lambda found: (_GRAVEST.index(found[0]), _mean(found[1])))
     cells = quantity.cells(results.description.axes)
@@ -187,6 +188,8 @@ def _samples(quantity: Quantity, results: Results) -> tuple[list[Sample], str]:
     places = quantity.places(axes)
     columns = [_values(quantity, place, results) for place in places]
     claim = quantity.claim
+    if quantity.extreme is not None:
+        return [_extremes(columns[0], min if quantity.extreme == "least" else max)], ""
     if claim is None or len(places) == 1:
         return columns, ""
     if claim.order is not None:
@@ -202,6 +205,20 @@ def _samples(quantity: Quantity, results: Results) -> tuple[list[Sample], str]:
     common = [seed for seed in columns[0] if all(seed in column for column in columns)]
     sample = {seed: fit(numbers, [column[seed] for column in columns]) for seed in common}
     return [sample], _told([{claim.axis: value} for value in values], columns)
+
+
+def _extremes(values: Sample, pick: Callable[[list[float]], float]) -> Sample:
+    """One of each three runs. A group has its value under all its seeds, and counts once (`_figure`)."""
+    seeds = sorted(values)
+    whole = len(seeds) - len(seeds) % RUNS
+    return {
+        seed: pick([values[other] for other in seeds[at - at % RUNS : at - at % RUNS + RUNS]])
+        for at, seed in enumerate(seeds[:whole])
+    }
+
+
+def _figure(quantity: Quantity, sample: Sample) -> SampleMean:
+    return spread(list(sample.values())[:: 1 if quantity.extreme is None else RUNS])
 
 
 def slope(axis: Sequence[float], values: Sequence[float]) -> float:

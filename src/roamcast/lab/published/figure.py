@@ -88,6 +88,9 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tolerance: Tolerance | None = None  # how exactly `published` can be read; else the file's
     better: Literal["lower", "higher"] | None = None  # beyond the tolerance on this side is better
     calibrated: bool = False  # something was set by this number
+    extreme: Literal["least", "greatest"] | None = (
+        None  # of each three runs, which is how often works ran theirs
+    )
     claim: Claim | None = None
     extra: bool = False  # ours: shown, never counted
     at: Cell = {}  # axis values; an axis with one value need not be named
@@ -378,8 +381,9 @@ def _check(quantity: Quantity, axes: Mapping[str, tuple[Any, ...]], where: str, 
             f"{where}.tolerance", 'is missing; allowed: as "2%", or in the unit of `published`'
         )
     if claim is not None:
-        if quantity.tolerance is not None or quantity.better is not None or quantity.calibrated:
-            raise ScenarioError(where, "has a claim; `tolerance`, `better` and `calibrated` are of a number")
+        if any((quantity.tolerance is not None, quantity.better, quantity.calibrated, quantity.extreme)):
+            keys = "`tolerance`, `better`, `calibrated` and `extreme`"
+            raise ScenarioError(where, f"has a claim; {keys} are of a published number")
         bounds = claim.at_least is not None or claim.at_most is not None
         given = [key for key in CLAIMS if getattr(claim, key) is not None]
         if len(given) > 1 or (bool(given) == bounds and given != ["order"]):

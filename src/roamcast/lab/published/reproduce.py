@@ -77,8 +77,11 @@ class UntilDecided:
     @property
     def cost(self) -> tuple[int, int, float]:
         """Runs at first and at most, and the processor seconds of one."""
-        cells = prod(map(len, self.figure.experiment(self.profile).axes.values()))
-        return cells * self.seeds_first, cells * len(self.seeds), self.settings.run_seconds
+        axes = self.figure.experiment(self.profile).axes
+        counted = [quantity for quantity in self.figure.quantities(self.profile) if not quantity.extra]
+        growing = len(set[int]().union(*(quantity.cells(axes) for quantity in counted)))
+        first = self.seeds_first * prod(map(len, axes.values()))
+        return first, first + growing * (len(self.seeds) - self.seeds_first), self.settings.run_seconds
 
 
 def planned(
