@@ -275,7 +275,7 @@ def test_undecided_verdicts_ask_for_seeds_of_their_cells(tmp_path: Path) -> None
     assert plan.wanted([2] * 6, found) == [2, 4, 2, 2, 4, 2]  # csma and ideal at 2.0; the other is decided
     assert plan.wanted([4] * 6, found) == [4, 7, 4, 4, 7, 4]
     assert planned([figure], "quick", None, None)[0].seeds == (1, 2)
-    assert "12 runs" in estimate([plan]) and "at most 42 runs" in estimate([plan])
+    assert "12 runs" in estimate([plan]) and "at most 27 runs" in estimate([plan])
 
 
 def test_formulas() -> None:
