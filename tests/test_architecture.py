@@ -312,25 +312,25 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (687, 7),  # what could not be kept stays new
+    "broker": (701, 7),  # large payloads joined from the store
     "cli": (620, 10),  # key password, key forget
     "client": (1_022, 7),  # forget
     "daemon": (577, 6),  # open mqtt refused, durable files, callbacks logged
     "exchange": (383, 3),
     "filter": (2_590, 21),
-    "gateway": (4_435, 32),  # hashed passwords, guesses slowed, pipelining
+    "gateway": (4_444, 32),  # large payloads that wait in the store
     "kit": (741, 11),
-    "lab": (9_077, 91),  # own over other traffic
+    "lab": (9_064, 91),  # least and greatest of published runs
     "modulator": (234, 4),
     "modules at the top": (1_665, 19),
     "pages": (32, 1),
-    "runtime": (6_385, 50),  # programs of one's own on emulated nodes
+    "runtime": (6_385, 49),  # what a store pushed out is noted
     "scenario": (711, 6),
     "sealing": (643, 7),  # forget
-    "strategy": (12_981, 93),  # evolved MAODV with members and routers (A.2)
+    "strategy": (12_922, 93),  # epidemic marks what it passes on unkept
     "testing": (527, 4),  # promises are tested on every strategy
-    "underlay": (2_025, 15),  # riders, relays per interface, split messages
-    "wire": (702, 7),  # rider
+    "underlay": (1_968, 15),  # AODV (RFC 3561), under 500 statements
+    "wire": (701, 7),  # forget
     "world": (2_410, 26),
     "xml": (529, 5),
 }

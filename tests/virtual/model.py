@@ -10,7 +10,8 @@ Must, once the world has been quiet: whatever was acknowledged (PUBACK, PUBREC) 
 2, for every client that had a lasting session and a subscription (SUBACK) before the message was sent, and
 ever since. And the newest retained message of a topic for whoever subscribes afterwards.
 
-A node that says that it has lost its storage (`forgiven`) is out of the second part.
+A node whose disk was full may give a client something twice after a crash: it could not note that the client
+had it (`in_doubt`). A node that says that it has lost its storage (`forgiven`) is out of the second part.
 """
 
 from collections import defaultdict
@@ -64,6 +65,7 @@ class Model:
         self.out_of_order = 0
         self.deliveries = 0
         self.forgiven: set[str] = set()  # clients whose nodes have lost what they had, and said so
+        self.in_doubt: set[str] = set()  # clients whose nodes could not note what they have had
         self.sessions_lost = 0
         self._by_payload: dict[bytes, Message] = {}
         self._clears: dict[str, list[Message]] = defaultdict(list)
@@ -139,7 +141,7 @@ class Model:
         had = self._had[client.name]
         had[message.number] += 1
         is_exact = message.qos == 2 and not message.retain and [one.qos for one in covering] == [2]
-        if is_exact and had[message.number] > 1:
+        if is_exact and had[message.number] > 1 and client.name not in self.in_doubt:
             self.problem(f"{client.name} got {message} {had[message.number]} times")
         if message.qos and not message.retain and had[message.number] == 1:
             key = (client.name, message.publisher, message.topic)

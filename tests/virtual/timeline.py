@@ -9,6 +9,7 @@ it busy until then.
 """
 
 import asyncio
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -88,7 +89,10 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
     def _on_fault(self, _: Any, context: dict[str, Any]) -> None:
         if not self.is_dead:
-            self.timeline.faults.append(f"{self.name}: {context.get('message')} {context.get('exception')!r}")
+            error = context.get("exception")
+            frames = traceback.extract_tb(error.__traceback__)[-3:] if error is not None else []
+            where = " < ".join(f"{one.name}:{one.lineno}" for one in reversed(frames))
+            self.timeline.faults.append(f"{self.name}: {context.get('message')} {error!r} ({where})")
 
 
 class Timeline:

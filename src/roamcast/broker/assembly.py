@@ -102,6 +102,14 @@ class Assembler:
         assembly.wanted.setdefault(application, {}).update(dict.fromkeys(delivery.subscriptions))
         return self._serve(assembly, now) if assembly.is_whole else []
 
+    def whole(self, stored: StoredEvent, now: Micros) -> StoredEvent | None:
+        """A memorized event, joined if it came in chunks and this is one of them."""
+        chunk = readable(stored.event)
+        if chunk is None:
+            return stored
+        last = self._find(EventId(chunk.whole.publisher, chunk.whole.sequence + chunk.total - 1))
+        return None if last is None else self.whole_stored(last, now)
+
     def whole_stored(self, last: StoredEvent, now: Micros) -> StoredEvent | None:
         """The memorized whole whose last chunk this is, if all of it is stored."""
         chunk = readable(last.event)

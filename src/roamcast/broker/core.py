@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents, event_key
 from roamcast.broker.store import EventStore, StoredEvent, StoreFullError
+from roamcast.chunks import is_chunk
 from roamcast.event import Event, EventClass, EventId, Publication, is_sealed
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
@@ -104,6 +105,8 @@ class Broker:
         self.store = EventStore() if store is None else store
         for stored in self.store.standing(host.now()):  # from before a restart: copies of it are not new
             self._seen.observe(event_key(*stored.event.id), host.now(), stored.expires_at)
+        for event, expires_at in self.store.pushed_out_before(host.now()):
+            self._seen.observe(event_key(*event), host.now(), expires_at)
         # Memorized events that have been here and could not be kept: another copy is as good as the first.
         self._unkept: BoundedDict[EventKey, None] = BoundedDict(UNKEPT_MAX, unreported)
         self._keeps_from: Micros = host.now()  # after a refusal, when the store is tried again
@@ -227,7 +230,8 @@ class Broker:
             return True
         else:
             is_kept = is_kept or self._finds_room(event, hops, age)
-        self._hand_over(event, hops, now, now + event.lifetime - age)
+        if is_kept or not is_chunk(event):  # what was handed over is not handed over when it can be kept
+            self._hand_over(event, hops, now, now + event.lifetime - age)
         return is_kept
 
     def deliver_to(self, event: Event, numbers: tuple[int, ...], hops: int) -> None:

@@ -158,6 +158,13 @@ class EventStore:
     def __contains__(self, event: EventId) -> bool:
         return event in self._entries
 
+    def pushed_out_before(self, now: Micros) -> Iterable[tuple[EventId, Micros]]:
+        """What earlier boots have had and pushed out, with the end of its lifetime."""
+        return ()
+
+    def _push_out(self, event: EventId, now: Micros) -> StoredEvent:
+        return self._remove(event)
+
     def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
         """For stores that outlive their node: `StoreFullError` refuses the event."""
 
@@ -167,7 +174,7 @@ class EventStore:
             if first is None:
                 waited_for = f"others still wait for its {self._count} memorized events"
                 raise StoreFullError(f"the store is full: {waited_for}")
-            pushed_out.append(self._remove(first).event)
+            pushed_out.append(self._push_out(first, now).event)
 
     def _fits(self, size: int, before: EventId | None) -> bool:
         entries, octets = self._count + 1, self._bytes + size

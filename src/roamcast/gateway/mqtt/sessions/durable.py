@@ -19,7 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from roamcast.broker.store import StoreFullError
-from roamcast.event import EventId, is_sealed
+from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
 from roamcast.gateway.mqtt.sessions.session import MqttSession, UnacknowledgedMessage
@@ -125,12 +125,18 @@ class Notes:
         self._node.counters.count("mqtt_dropped_total", reason=reason)
 
     def stored(self, event: EventId) -> MeshMessage | None:
-        found = self._node.applications.node.broker.store.find(event)
-        left = 0 if found is None else found.expires_at - self._node.now()
-        if found is None or left <= 0 or is_sealed(found.event):  # a sealed one is handed over opened
+        applications, now = self._node.applications, self._node.now()
+        broker = applications.node.broker
+        found = broker.store.find(event)
+        whole = None if found is None else applications.assembler.whole(found, now)
+        if whole is None or whole.expires_at <= now:
             return None
-        now = self._clock()
-        return MeshMessage.of_event(found.event, now, now + left)
+        lives_until = self._clock() + whole.expires_at - now
+        return MeshMessage.of_event(broker.readable(whole.event), self._clock(), lives_until)
+
+    def is_stored(self, event: EventId) -> bool:
+        found = self._node.applications.node.broker.store.find(event)
+        return found is not None and found.expires_at > self._node.now()
 
     # Sessions.
 

@@ -87,18 +87,17 @@ class IncomingMessages:
         """Write it, publish it once that is durable, and call back when the event is durable too, or
         refused."""
         packet_id = message.packet_id
-        sequence = self._exchange.reserve(message.payload)
         lifetime = self._exchange.lifetime_of(message)
-        kept = IncomingMessage(
-            packet_id,
-            sequence,
-            self._wall() + lifetime if lifetime else ALWAYS,
-            message.topic,
-            message.payload,
-            message.retain,
-            None if message.properties is None else encoded_properties(message.properties),
-        )
         try:
+            kept = IncomingMessage(
+                packet_id,
+                self._exchange.reserve(message.payload),
+                self._wall() + lifetime if lifetime else ALWAYS,
+                message.topic,
+                message.payload,
+                message.retain,
+                None if message.properties is None else encoded_properties(message.properties),
+            )
             row = self._queue(session).append(_encoder.encode(kept))
         except StoreFullError:
             self._node.counters.count("mqtt_storage_refusals_total")

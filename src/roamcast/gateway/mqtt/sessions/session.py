@@ -104,6 +104,8 @@ class Watcher(Protocol):
         """A memorized event, as long as the node's store has it."""
         ...
 
+    def is_stored(self, event: EventId) -> bool: ...
+
 
 class MqttSession:
     def __init__(
@@ -315,7 +317,7 @@ class MqttSession:
         self._watcher.on_waiting(self, outgoing)
         while self._is_full(0) and len(self._queue) > 1:
             # The oldest that the node's store does not have.
-            dropped = next((one for one in self._queue if one.message.memorized is None), self._queue[0])
+            dropped = next((one for one in self._queue if not self._is_stored(one)), self._queue[0])
             self._queue.remove(dropped)
             self._queue_bytes -= dropped.message.size
             self._watcher.on_dropped("queue_full")
@@ -331,9 +333,9 @@ class MqttSession:
     def _defer(self, outgoing: UnacknowledgedMessage) -> bool:
         """Leave a message to the node's store. False if that does not have it."""
         memorized = outgoing.message.memorized
-        if memorized is None or self._watcher.stored(memorized[0]) is None:
+        if memorized is None or not self._is_stored(outgoing):
             return False
-        while self._deferred and self._watcher.stored(self._deferred[0].event) is None:
+        while self._deferred and not self._watcher.is_stored(self._deferred[0].event):
             self._deferred.popleft()  # expired
             self._watcher.on_dropped("expired")
         if len(self._deferred) >= DEFERRED_MAX:
@@ -343,6 +345,10 @@ class MqttSession:
             DeferredMessage(memorized[0], outgoing.qos, outgoing.retain, outgoing.identifiers, outgoing.since)
         )
         return True
+
+    def _is_stored(self, outgoing: UnacknowledgedMessage) -> bool:
+        memorized = outgoing.message.memorized
+        return memorized is not None and self._watcher.is_stored(memorized[0])
 
     def _refill(self) -> bool:
         """Fetch what was left to the node's store. Whether there is something."""

@@ -24,10 +24,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from roamcast.broker.retained import order_of
+from roamcast.broker.store import BYTES_MAX as STORE_BYTES_MAX
 from roamcast.broker.store import ENTRIES_MAX, EventStore, Settled, StoredEvent, StoreFullError
 from roamcast.chunks import is_chunk
 from roamcast.errors import FileError
-from roamcast.event import Event, EventId
+from roamcast.event import COUNT_MAX, Event, EventId
+from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.world import NodeDisk
 from roamcast.units import MILLISECOND, SECOND, Micros
 
@@ -42,6 +44,8 @@ LAZY: Micros = 500 * MILLISECOND  # longest delay of a write that nobody waits f
 LAZY_WRITES = 1_000  # such writes before a commit
 APPLICATION_ID = 0x526F616D  # "Roam"; distinguishes our files from other databases
 VERSION = 1
+HERE = ""  # the client whose notes are the node's own: events that its store has pushed out
+PUSHED_OUT_MAX = 10_000  # such notes; as many as a store has events by default
 CLOCK_SET = 1_767_225_600 * SECOND  # 2026-01-01: a wall clock before that was never set
 
 Durability: TypeAlias = Literal["power", "process"]
@@ -208,6 +212,24 @@ class NodeStorage:
             kept.append(DurableEvent(event, hops, left))
         return kept
 
+    # What someone has had.
+
+    def note_delivered(self, client: str, event: EventId, expires: Micros) -> None:
+        """`expires`: when to delete the note, wall clock."""
+        self.write("INSERT OR REPLACE INTO delivered VALUES (?, ?, ?, ?)", (client, *event, expires))
+
+    def delivered(self, client: str, wall: Micros, most: int) -> list[tuple[EventId, Micros]]:
+        """Those that expire last, the latest at the end; the other notes are deleted."""
+        self.write("DELETE FROM delivered WHERE client = ? AND expires <= ?", (client, wall))
+        self.write(
+            "DELETE FROM delivered WHERE client = ? AND (publisher, sequence) NOT IN ("
+            "SELECT publisher, sequence FROM delivered"
+            " WHERE client = ? ORDER BY expires DESC, publisher, sequence LIMIT ?)",
+            (client, client, most),
+        )
+        statement = "SELECT publisher, sequence, expires FROM delivered WHERE client = ? ORDER BY expires"
+        return [(EventId(*row[:2]), row[2]) for row in self.read(statement, (client,))]
+
     # For the tables beside this class (`clients.py`).
 
     def write(self, statement: str, values: tuple[Any, ...], *, reserved: bool = False) -> int:
@@ -339,16 +361,20 @@ class DurableEventStore(EventStore):
         settled: Settled | None = None,
     ) -> None:
         """Loads what was kept before. `now`: the node's clock; `wall_clock`: microseconds since 1970."""
-        super().__init__(entries_max=entries_max, settled=settled)
+        super().__init__(entries_max=COUNT_MAX, bytes_max=COUNT_MAX)  # nobody can be asked what may go yet
         self._storage = storage
         self._wall_clock = wall_clock
         self._replaced: EventId | None = None  # on the disk, by the event that is being kept
         self._is_loaded = False
+        self._pushed_out: BoundedDict[EventId, Micros] = BoundedDict(PUSHED_OUT_MAX, self._forget_pushed_out)
+        for event, expires in storage.delivered(HERE, wall_clock(), PUSHED_OUT_MAX):
+            self._pushed_out[event] = expires
         for kept in storage.events(wall_clock()):
             self.keep(kept.event, now + kept.remaining, kept.hops, now)
             if kept.event.id not in self:
                 self._remove_from_disk(kept.event.id)
         self._is_loaded = True
+        self._entries_max, self._bytes_max, self.settled = entries_max, STORE_BYTES_MAX, settled
         self._from_before = {topic: order_of(entry.event) for topic, entry in self._newest.items()}
 
     def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
@@ -358,6 +384,25 @@ class DurableEventStore(EventStore):
             lazy = is_chunk(event)
             self._storage.keep(event, left, entry.hops, wall_now, instead_of=before, is_lazy=lazy)
             self._replaced = before
+
+    def pushed_out_before(self, now: Micros) -> list[tuple[EventId, Micros]]:
+        wall = self._wall_clock()
+        return [(event, now + max(0, expires - wall)) for event, expires in self._pushed_out.items()]
+
+    def _push_out(self, event: EventId, now: Micros) -> StoredEvent:
+        """It is noted that it was here: a neighbour that has it may wait for us to take it."""
+        entry = super()._push_out(event, now)
+        expires = self._wall_clock() + entry.expires_at - now
+        with suppress(StoreFullError):
+            self._storage.note_delivered(HERE, event, expires)
+            self._pushed_out[event] = expires
+        return entry
+
+    def _forget_pushed_out(self, event: EventId, _: Micros) -> None:
+        with suppress(StoreFullError):
+            self._storage.write(
+                "DELETE FROM delivered WHERE client = ? AND publisher = ? AND sequence = ?", (HERE, *event)
+            )
 
     def _remove(self, event: EventId) -> StoredEvent:
         if event != self._replaced:
