@@ -98,6 +98,67 @@ def test_the_navigation_of_the_site_has_every_page() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 
 
+# Published figures beside ours stand on the page that `roamcast reproduce` writes, and nowhere else.
+
+RESULTS = DOCS / "protocols" / "results.md"
+PROTOCOLS = [page for page in sorted((DOCS / "protocols").glob("*.md")) if page != RESULTS]
+THEIRS = re.compile(r"\b(published|the (?:paper|work)(?:['’]s)?)\b", re.IGNORECASE)
+OURS = re.compile(r"\bours\b", re.IGNORECASE)
+MEASURED = re.compile(r"\d\s?(?:%|ms\b|s\b|hops?\b|kbit/s|times\b|a second\b|MB\b)")
+BESIDE = re.compile(r"\([^()]*\d[^()]*\bthere\)")  # `340 ms (598 there)`
+
+
+def figures_beside_published_ones(text: str) -> list[str]:
+    """Tables with a column of theirs and one of ours; sentences with two measurements that name both, or
+    theirs in brackets; tables of numbers below a paragraph about `roamcast reproduce`."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    found = []
+    for section in re.split(r"^#+ ", text, flags=re.MULTILINE):
+        lines = section.splitlines()
+        for at, line in enumerate(lines[1:], 1):
+            if re.match(r"^\|[\s:|-]+\|$", line):
+                cells = [cell.strip() for cell in lines[at - 1].strip("|").split("|")]
+                rows = "\n".join(lines[at + 1 :]).split("\n\n")[0]
+                before = "\n".join(lines[: at - 1]).strip().split("\n\n")[-1]
+                of_reproduce = "roamcast reproduce" in before and len(re.findall(r"\d\.\d", rows)) > 1
+                if of_reproduce or (any(map(THEIRS.match, cells)) and any(map(OURS.match, cells))):
+                    found.append(lines[at - 1])
+        words = "\n".join("" if line.startswith("|") else line for line in lines)
+        for sentence in re.split(r"(?<=[.;:])\s+|\n\s*\n|\n- ", words):
+            both = THEIRS.search(sentence) and OURS.search(sentence)
+            if (both and len(MEASURED.findall(sentence)) > 1) or BESIDE.search(sentence):
+                found.append(" ".join(sentence.split()))
+    return found
+
+
+@pytest.mark.parametrize("page", PROTOCOLS, ids=lambda page: page.name)
+def test_a_page_of_a_protocol_carries_no_figures_beside_published_ones(page: Path) -> None:
+    assert figures_beside_published_ones(page.read_text()) == [], "they belong on protocols/results.md"
+
+
+def test_figures_beside_published_ones_are_found_and_others_are_not() -> None:
+    for text in (
+        "| figure | the paper | ours |\n|---|---|---|\n| 7 | 4.17 | 3.25 |\n",
+        "Ours takes 340 ms, the work’s 598 ms.",
+        "Reconnecting takes 340 ms (598 there).",
+        "`roamcast reproduce odmrp` runs it.\n\n| | delivery |\n|---|---|\n| a | 0.95 |\n| b | 0.92 |\n",
+    ):
+        assert figures_beside_published_ones(text), text
+    for text in (
+        "The paper has 30 s, the default is 10 s.",
+        "`roamcast reproduce odmrp` runs it.\n\n| option | meaning |\n|---|---|\n| a | 5 s |\n",
+        "| option | default |\n|---|---|\n| a | 0.5 |\n| b | 0.25 |\n",
+        "Ours asks once a second, as the paper says.",
+    ):
+        assert not figures_beside_published_ones(text), text
+
+
+def test_the_counts_by_work_are_those_of_the_results() -> None:
+    readme = (ROOT / "README.md").read_text()
+    counts = re.search(r"<!-- reproduction: begin.*?-->\n(.*?)<!-- reproduction: end -->", readme, re.DOTALL)
+    assert counts is not None and counts[1] and counts[1] in RESULTS.read_text()
+
+
 def prose(page: Path) -> str:
     return CODE_BLOCK.sub("", page.read_text(encoding="utf-8"))
 
