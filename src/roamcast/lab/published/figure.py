@@ -199,12 +199,16 @@ class PublishedFigure:
         """What the profile runs. Its name says which figure and profile it is."""
         return self._experiments[profile]
 
+    def settings(self, profile: str) -> Profile:
+        found: Profile = getattr(self.file.profile, profile)
+        return found
+
     def quantities(self, profile: str) -> list[Quantity]:
         return [quantity for quantity in self.file.quantity if quantity.only in (None, profile)]
 
     @cached_property
     def _experiments(self) -> dict[str, Experiment]:
-        return {profile: self._made(profile, getattr(self.file.profile, profile)) for profile in PROFILES}
+        return {profile: self._made(profile, self.settings(profile)) for profile in PROFILES}
 
     def _made(self, name: str, profile: Profile) -> Experiment:
         """What it runs, checked: every cell of it."""

@@ -14,7 +14,7 @@ from roamcast import __version__
 from roamcast.errors import InputError
 from roamcast.lab.published import FigureRow, PublishedFigure, rows, selected
 from roamcast.lab.published.agreement import undecided_cells
-from roamcast.lab.published.figure import FOLDER, PROFILES, Profile
+from roamcast.lab.published.figure import FOLDER, PROFILES
 from roamcast.lab.published.standing import markdown, sentence, standing, write_counts
 from roamcast.lab.report import NAME as REPORT_NAME
 from roamcast.lab.report import place, report
@@ -70,18 +70,17 @@ class UntilDecided:
         ]
 
     @property
-    def settings(self) -> Profile:
-        found: Profile = getattr(self.figure.file.profile, self.profile)
-        return found
-
-    @property
     def cost(self) -> tuple[int, int, float]:
         """Runs at first and at most, and the processor seconds of one."""
         axes = self.figure.experiment(self.profile).axes
         counted = [quantity for quantity in self.figure.quantities(self.profile) if not quantity.extra]
         growing = len(set[int]().union(*(quantity.cells(axes) for quantity in counted)))
         first = self.seeds_first * prod(map(len, axes.values()))
-        return first, first + growing * (len(self.seeds) - self.seeds_first), self.settings.run_seconds
+        return (
+            first,
+            first + growing * (len(self.seeds) - self.seeds_first),
+            self.figure.settings(self.profile).run_seconds,
+        )
 
 
 def planned(
@@ -91,7 +90,7 @@ def planned(
     profile's cap."""
     made = []
     for figure in figures:
-        settings: Profile = getattr(figure.file.profile, profile)
+        settings = figure.settings(profile)
         first = figure.experiment(profile).seeds[0] if seed is None else seed
         most = settings.replications_max or settings.replications if seeds is None else seeds
         made.append(
@@ -104,12 +103,10 @@ def estimate(plans: Sequence[UntilDecided]) -> str:
     """How long it will take, from the processor time that a run of each figure takes."""
     costs = [plan.cost for plan in plans]
     least, most = (sum(cost[at] * cost[2] for cost in costs) / 60 / CORES for at in (0, 1))
-    caps = sorted({len(plan.seeds) for plan in plans})
-    cap = f"{caps[0]} to {caps[-1]}" if len(caps) > 1 else str(caps[0])
     return (
         f"{sum(cost[0] for cost in costs):,} runs, about {least:.0f} minutes on {CORES} cores; "
         f"at most {sum(cost[1] for cost in costs):,} runs, {most:.0f} minutes, where undecided verdicts "
-        f"get more seeds (up to {cap} in a cell)"
+        f"get more seeds (up to {max(len(plan.seeds) for plan in plans)} in a cell)"
     )
 
 
@@ -150,25 +147,24 @@ def reproduce(
             whole.folder(plan.figure.name),
             resume,
             replication=plan,
-            run_seconds=plan.settings.run_seconds,
+            run_seconds=plan.figure.settings(profile).run_seconds,
         )
         for plan in plans
     ]
 
-    def judged() -> list[tuple[PublishedFigure, list[FigureRow]]]:
-        return [
+    def write(failed: int) -> Reproduction:
+        found = [
             (plan.figure, rows(plan.figure, profile, made.results()))
             for plan, made in zip(plans, sweeps, strict=True)
         ]
-
-    def write(failed: int) -> Reproduction:
-        found = judged()
         all_rows = [row for _, of_figure in found for row in of_figure]
+        by = made_by(plans)
         place(msgspec.json.format(msgspec.json.encode(all_rows), indent=2).decode() + "\n", whole, JSON_NAME)
-        written = place(render(found, made_by(plans), failed), whole, PAGE_NAME)
-        if results_page is not None:
-            place(markdown(found, made_by(plans)), *Storage.of_file(results_page))
-        if counts_page is not None:
+        written = place(render(found, by, failed), whole, PAGE_NAME)
+        has_run = any(row.ours is not None for row in all_rows)  # else a page that stands is not overwritten
+        if results_page is not None and has_run:
+            place(markdown(found, by), *Storage.of_file(results_page))
+        if counts_page is not None and has_run:
             write_counts(counts_page, all_rows)
         return Reproduction(all_rows, failed, written)
 
@@ -178,7 +174,7 @@ def reproduce(
             for plan, made in zip(plans, sweeps, strict=True):
                 watches.enter_context(made.watched(_named(progress, plan.figure)))
             run_sweeps(master, sweeps)
-    except BaseException:
+    except BaseException:  # also of who interrupts it
         write(0)
         raise
     failed = sum(made.finish(master).failed for made in sweeps)
@@ -197,12 +193,10 @@ def _named(
 
 def made_by(plans: Sequence[UntilDecided]) -> str:
     """Profile, seeds, version, commit and date."""
-    firsts = sorted({plan.seeds[0] for plan in plans})
-    seeds = f"{firsts[0]}" if len(firsts) == 1 else ", ".join(map(str, firsts))
-    caps = sorted({len(plan.seeds) for plan in plans})
-    cap = f"{caps[0]}" if len(caps) == 1 else f"{caps[0]} to {caps[-1]}"
+    seeds = ", ".join(map(str, sorted({plan.seeds[0] for plan in plans})))
+    cap = max(len(plan.seeds) for plan in plans)
     return (
-        f"Profile `{plans[0].profile}`, seeds from {seeds} on, at most {cap} in a cell; Roamcast "
+        f"Profile `{plans[0].profile}`, seeds from {seeds} on, up to {cap} in a cell; Roamcast "
         f"{__version__}, commit {commit()}; {datetime.now(UTC).date().isoformat()}."
     )
 
