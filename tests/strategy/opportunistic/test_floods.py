@@ -2,6 +2,7 @@
 
 from tests.strategy.opportunistic.station import PartLayer, shared_of
 
+from roamcast.broker.seen import event_key
 from roamcast.event import Event, EventId
 from roamcast.kit.repair import ANSWER_BURST, HeldRuns
 from roamcast.strategy.opportunistic.board import BROKER
@@ -167,7 +168,7 @@ def test_what_is_settled_is_known_whether_it_came_or_is_over() -> None:
     for sequence in (0, 1, 3):
         copies.add(EventCopy(Event(PRODUCER, sequence), sequence, 0, 1, host.now()), FloodBase(0, ()))
     assert copies.digest() == (HeldRuns(PRODUCER, (0, 1, 3, 3)),)
-    assert copies.unknown((HeldRuns(PRODUCER, (0, 4)),)) == [(PRODUCER, 2), (PRODUCER, 4)]
+    assert copies.unknown((HeldRuns(PRODUCER, (0, 4)),)) == [event_key(PRODUCER, 2), event_key(PRODUCER, 4)]
     host.advance(20 * SECOND)
     assert copies.digest() == ()  # given up, 2 with them
     assert copies.is_known(EventId(PRODUCER, 2)) and not copies.is_known(EventId(PRODUCER, 4))

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TypeAlias
 from zlib import crc32
 
-from roamcast.errors import WireError
+from roamcast.errors import FilterError, WireError
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.filter.expression import Or
@@ -404,4 +404,7 @@ def decoded_summary(octets: bytes, options: SummaryOptions) -> Summary:
 @lru_cache(maxsize=4_096)
 def _may_be(wanted: Filter, type: str) -> bool:
     """Whether some event of the type can match. An event without a type can be anything."""
-    return type == "" or not _NOTHING.covers(wanted & Filter.of_type(type))
+    try:
+        return type == "" or not _NOTHING.covers(wanted & Filter.of_type(type))
+    except FilterError:  # a type that no filter can name, or both are too long for one
+        return True

@@ -5,9 +5,11 @@ Kept as long as the discard function says (`options.py`); looked through every f
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 
 import msgspec
 
+from roamcast.broker.seen import EventKey, event_key
 from roamcast.event import Event, EventId
 from roamcast.host import Host
 from roamcast.kit.repair import DigestTurns, HeldRuns, ranges_of, runs
@@ -98,16 +100,16 @@ class Copies:
         publisher, sequence = event
         return sequence <= self._settled.get(publisher, -1) or sequence in self._floods.get(publisher, ())
 
-    def unknown(self, digest: Iterable[HeldRuns]) -> list[EventId]:
-        """Which of the flooded events that a digest names are not known."""
+    def unknown(self, digest: Iterable[HeldRuns]) -> list[EventKey]:
+        """Which of the flooded events that a digest names are not known, in increasing order."""
         # Nearly all digests say nothing new.
         news = [held for held in digest if held.runs[-1] > self._settled.get(held.publisher, -1)]
-        return [
-            EventId(publisher, sequence)
-            for publisher, sequences in ranges_of(news)
-            for sequence in range(max(sequences.start, self._settled.get(publisher, -1) + 1), sequences.stop)
-            if sequence not in self._floods.get(publisher, ())
-        ]
+        found: set[EventKey] = set()
+        for publisher, sequences in ranges_of(news):
+            first = max(sequences.start, self._settled.get(publisher, -1) + 1)
+            lacking = set(range(first, sequences.stop)).difference(self._floods.get(publisher, ()))
+            found.update(map(event_key, repeat(publisher), lacking))
+        return sorted(found)
 
     def of(self, producer: NodeId, after: int, until: int) -> list[EventCopy]:
         """In their order, both ends included."""
