@@ -45,7 +45,7 @@ def test_a_fingerprint_is_the_same_exactly_where_the_versions_are(
     one, other = replica(*rows), replica(*others)
     versions = [{key: record.version for key, record in made.records.items()} for made in (one, other)]
     assert (one.fingerprint == other.fingerprint) == (versions[0] == versions[1])
-    assert bool(one.newer_than(versions[1])) == other.is_older_than(versions[0])
+    assert bool(one.newer_than(versions[1])) == bool(other.older_than(versions[0]))
 
 
 def test_nodes_that_lack_one_record_each_say_different_fingerprints() -> None:

@@ -3,13 +3,12 @@
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Channel, Host
+from roamcast.kit.newcomers import NEWCOMER_TIME, ONE_WAY_TIME
 from roamcast.kit.repair import RANGES_MAX, Holdings, events_of, runs_of
 from roamcast.node import Node, NodeConfig
 from roamcast.strategy.epidemic import (
     CODEC,
     CROWD,
-    NEWCOMER_TIME,
-    ONE_WAY_TIME,
     Audience,
     FloodedEvent,
     HadEvents,

@@ -53,9 +53,9 @@ class Replica(Generic[Key, Record]):
         """What a node with these versions lacks."""
         return [key for key, record in self.records.items() if record.version > theirs.get(key, -1)]
 
-    def is_older_than(self, theirs: Mapping[Key, int]) -> bool:
-        """Whether a node with these versions has something that is lacking here."""
-        return any(version > self.version(key) for key, version in theirs.items())
+    def older_than(self, theirs: Mapping[Key, int]) -> list[Key]:
+        """What a node with these versions has, and is lacking here."""
+        return [key for key, version in theirs.items() if version > self.version(key)]
 
     def forget(self, is_over: Callable[[Key, Record], bool]) -> list[Key]:
         """Take out what is over; returns the keys."""

@@ -101,6 +101,9 @@ STRATEGIES.declare(
     runs_modulators=True,
     keeps_order=True,
     survives_cut=True,
+    survives_crash=True,
+    survives_full=True,
+    survives_leave=True,
 )
 STRATEGIES.declare(
     "tree",

@@ -21,6 +21,7 @@ from roamcast.chunks import is_chunk
 from roamcast.event import Count, Event, EventClass, EventId
 from roamcast.host import Kind, SendFailure
 from roamcast.kit.custody import Custody
+from roamcast.kit.newcomers import Newcomers
 from roamcast.kit.protocol import MessageLayer, Timer, Timers, WireMessage, random_below
 from roamcast.kit.relay import Relay
 from roamcast.kit.repair import (
@@ -34,11 +35,10 @@ from roamcast.kit.repair import (
     runs_of,
     unseen_of,
 )
-from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.trace import DropReason
 from roamcast.underlay.base import Underlay
-from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
+from roamcast.units import MILLISECOND, Micros, NodeId, micros
 from roamcast.wire import Codec
 
 # Chosen by us.
@@ -46,9 +46,6 @@ ANSWERS_MAX = 10_000  # that wait
 WANTED_MAX = 1_000  # events in one request
 MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour
 UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals
-NEWCOMER_TIME: Micros = SECOND
-ONE_WAY_TIME: Micros = 10 * SECOND
-NEWCOMERS_MAX = 256
 CROWD = 5  # so many others that heard a copy, or more, and a relay waits for the whole jitter
 
 
@@ -144,36 +141,21 @@ class WaitingCopy(NamedTuple):
     covered: set[NodeId]
 
 
-class Audience:
-    """Who would hear a broadcast, newcomers included.
-
-    Two nodes that come into range would pass nothing on to each other before their beacons have come. So any
-    frame of a node that is no neighbour makes it a *newcomer*, which counts as a neighbour that has nothing:
-    for `NEWCOMER_TIME`, within which its beacon should come, and not again before `ONE_WAY_TIME`, since it
-    may not hear us.
+class Audience(Newcomers):
+    """Who would hear a broadcast. A newcomer counts as a neighbour that has nothing.
 
     A node that has lost its last neighbour broadcasts nothing of its own: whoever comes next meets it first,
     and then gets its events by the digest. The cars of `examples/emulate/driving.toml` sent 63% of their
     copies to nobody."""
 
     def __init__(self, underlay: Underlay, *, suppress: bool) -> None:
+        super().__init__()
         self._underlay = underlay
         self._suppress = suppress
-        self.known: set[NodeId] = set()
-        self._newcomers: BoundedDict[NodeId, Micros] = BoundedDict(NEWCOMERS_MAX, unreported)
         self._had_any = False  # an underlay may name none, ever
 
-    def meet(self, node: NodeId, now: Micros) -> bool:
-        """A frame has come from a node that is no neighbour. Whether that is news."""
-        self._newcomers.forget_oldest(lambda met_at: now - met_at >= ONE_WAY_TIME)
-        is_news = node not in self._newcomers
-        if is_news:
-            self._newcomers[node] = now
-        return is_news
-
     def on_up(self, node: NodeId) -> None:
-        self.known.add(node)
-        self._newcomers.pop(node, None)
+        super().on_up(node)
         self._had_any = True
 
     def may_hear(self, now: Micros) -> bool:
@@ -195,8 +177,7 @@ class Audience:
         return min(CROWD, len(heard_by) - 1) if heard_by else CROWD
 
     def _all(self, now: Micros) -> list[NodeId]:
-        newcomers = [node for node, met_at in self._newcomers.items() if now - met_at < NEWCOMER_TIME]
-        return self._underlay.neighbours() + newcomers
+        return self._underlay.neighbours() + self.lately(now)
 
 
 class Epidemic(MessageLayer, Strategy):
@@ -275,7 +256,7 @@ class Epidemic(MessageLayer, Strategy):
         self._meeting_timer.within(MEETING_DELAY)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
-        self._around.known.discard(neighbour)
+        self._around.on_down(neighbour)
         self._custody.on_neighbour_down(neighbour)
         self._requests.on_neighbour_down(neighbour)
         self._ask_timers.cancel(neighbour)

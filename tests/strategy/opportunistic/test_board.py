@@ -174,10 +174,20 @@ def test_boards_that_lack_one_row_each_hear_of_it_by_their_fingerprints() -> Non
     ((to, numbers),) = one.frames()
     assert to == 2 and isinstance(numbers, RowNumbers)
     other.board.on_numbers(1, numbers)
-    for _, frame in other.frames():
-        assert isinstance(frame, Rows)
-        one.board.on_rows(2, frame)
-    assert [one.board.find(BROKER, broker).version - base for broker in (10, 37)] == [101, 105]  # type: ignore[union-attr]
+    (_, newer), (back, lacking) = other.frames()
+    assert isinstance(newer, Rows)
+    one.board.on_rows(2, newer)
+    assert back == 1 and lacking == RowNumbers((BROKER, 37, base + 104), is_all=False)
+    one.frames()
+    one.board.on_numbers(2, lacking)
+    ((_, rows),) = one.frames()
+    assert isinstance(rows, Rows) and [row.node for row in rows.rows] == [37]  # and no other
+    other.board.on_rows(1, rows)
+    for told in (one, other):
+        found = [told.board.find(BROKER, broker).version - base for broker in (10, 37)]  # type: ignore[union-attr]
+        assert found == [101, 105]
+    other.host.advance(4 * SECOND)
+    assert not any(isinstance(frame, RowNumbers) for _, frame in other.frames())  # one exchange was enough
 
 
 def test_a_full_board_takes_no_new_row_but_newer_ones_of_those_it_has(

@@ -10,6 +10,7 @@ from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import (
     ANSWERS_MAX,
     ASK_AFTER,
+    FRESH,
     HEARD_ENOUGH,
     LONGEST,
     OTHERS_LATER,
@@ -28,7 +29,7 @@ from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
-from roamcast.units import MILLISECOND, SECOND, NodeId
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 OWN, NEAR, OTHER, PRODUCER = 1, 2, 3, 50
 
@@ -51,9 +52,9 @@ class Setting(PartLayer):
         self.floods = Floods(shared, lambda copy, _: self.news.append(copy.event.sequence))
         self.host.attach(self)
 
-    def hear(self, sequence: int, sender: NodeId = NEAR, hops: int = 1) -> None:
-        """A flooded event, as the strategy hands it in."""
-        frame = Flooded(Event(PRODUCER, sequence), sequence, 0, sequence, hops, 0)
+    def hear(self, sequence: int, sender: NodeId = NEAR, hops: int = 1, *, age: Micros = 0) -> None:
+        """A flooded event, as the strategy hands it in; all of the producer's are flooded."""
+        frame = Flooded(Event(PRODUCER, sequence), sequence, 0, sequence, hops, age)
         self.floods.on_flooded(sender, frame)
 
     def sent(self, kind: type) -> list[tuple[NodeId | None, object]]:
@@ -76,11 +77,17 @@ def test_two_neighbours_that_have_the_same_are_not_both_asked_at_once() -> None:
     for neighbour in (NEAR, OTHER):
         setting.floods.on_digest(neighbour, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
     setting.host.advance(2 * ASK_AFTER)
-    assert [to for to, _ in setting.sent(WantFlooded)] == [NEAR]
-    setting.host.advance(SECOND)  # no answer came
-    setting.floods.on_digest(OTHER, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
+    assert [to for to, _ in setting.sent(WantFlooded)] == [OTHER]
+    setting.host.advance(10 * SECOND)  # no answer came
+    assert [to for to, _ in setting.sent(WantFlooded)] == [OTHER, NEAR, OTHER]  # and no more, but by a digest
+
+
+def test_who_hears_an_event_and_lacks_the_one_before_it_asks_its_sender() -> None:
+    setting = Setting()
+    setting.hear(0)
+    setting.hear(2)
     setting.host.advance(2 * ASK_AFTER)
-    assert [to for to, _ in setting.sent(WantFlooded)] == [NEAR, OTHER]
+    assert setting.sent(WantFlooded) == [(NEAR, WantFlooded((PRODUCER, 1)))]
 
 
 def test_a_digest_that_is_no_list_of_runs_asks_for_nothing() -> None:
@@ -91,7 +98,7 @@ def test_a_digest_that_is_no_list_of_runs_asks_for_nothing() -> None:
     assert setting.sent(WantFlooded) == []
 
 
-def test_who_asks_gets_the_event_and_does_not_pass_it_on() -> None:
+def test_who_asks_gets_the_event_and_passes_it_on_only_if_it_is_fresh() -> None:
     setting = Setting()
     setting.hear(0)
     setting.host.advance(SECOND)
@@ -99,12 +106,13 @@ def test_who_asks_gets_the_event_and_does_not_pass_it_on() -> None:
     setting.floods.on_want(OTHER, WantFlooded((PRODUCER, 0, PRODUCER, 77)))
     ((to, frame),) = setting.sent(Flooded)
     assert to == OTHER and isinstance(frame, Flooded) and frame.event.sequence == 0
-    lacking = Setting()
-    lacking.floods.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
-    lacking.host.advance(2 * ASK_AFTER)
-    lacking.hear(0)
-    lacking.host.advance(SECOND)
-    assert lacking.news == [0] and lacking.sent(Flooded) == []
+    for age, is_passed_on in ((FRESH, False), (FRESH - 1, True)):
+        lacking = Setting()
+        lacking.floods.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (0, 0)),)))
+        lacking.host.advance(2 * ASK_AFTER)
+        lacking.hear(0, age=age)
+        lacking.host.advance(SECOND)
+        assert lacking.news == [0] and bool(lacking.sent(Flooded)) == is_passed_on
 
 
 def test_digests_that_say_nothing_new_become_rare_until_something_comes() -> None:

@@ -1,5 +1,6 @@
 """The eight steps at each of the two brokers, letter by letter; and what goes wrong between them."""
 
+from tests.strategy.opportunistic.schedules import JOURNAL
 from tests.strategy.opportunistic.station import COUNTING, PLAIN, WORK, Station
 
 from roamcast.modulator import ModulatorSpec
@@ -10,6 +11,7 @@ from roamcast.strategy.opportunistic.messages import (
     Accepted,
     BrokerRow,
     Cancelled,
+    CarryLetter,
     ClientRow,
     Deliver,
     Detour,
@@ -134,6 +136,46 @@ def test_a_destination_that_falls_silent_before_anything_moved_is_given_up() -> 
     station.host.advance(micros(10.1))
     assert outcomes(station) == ["rolled_back"] and CLIENT_A in station.broker.homes.clients
     assert station.post.to(SUPPLIER)[-1] == Detour(CLIENT_A, handoff.version + 1, SOURCE, SOURCE)
+
+
+def test_a_move_that_waits_for_the_processor_and_is_given_up_leaves_the_client_with_its_reader() -> None:
+    """An overloaded broker gives a client away, its work takes longer than the handoff may, and the
+    destination falls silent: what came meanwhile, and what comes later, is read here."""
+    station = Station(SOURCE)
+    for broker in (DESTINATION, SUPPLIER):
+        station.hear_row(BROKER, broker, 1, BrokerRow((), boot=1))
+    station.hear_row(CLIENT, PRODUCER, 1, ClientRow(SUPPLIER, 1, True, ()))
+    slow = Interest(1, PLAIN.filter, ModulatorSpec.of(JOURNAL, {"cost": 900_000}))
+    station.attach_client(CLIENT_A, slow)
+    for sequence in range(20):
+        station.level(CLIENT_A, PRODUCER, sequence, 1)
+    handoff = asked(station)
+    station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    station.post.silent.add(DESTINATION)
+    station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))  # closed; the move waits for the processor
+    station.level(CLIENT_A, PRODUCER, 20, 1)
+    station.host.advance(micros(60.0))
+    assert outcomes(station) == ["rolled_back"] and CLIENT_A in station.broker.homes.clients
+    station.level(CLIENT_A, PRODUCER, 21, 1)
+    station.host.advance(micros(60.0))
+    made = [letter.event.sequence for letter in station.post.to(CLIENT_A) if isinstance(letter, Deliver)]
+    assert made[-3:] == [19, 20, 21]
+
+
+def test_a_source_that_rolls_back_is_not_taken_for_a_home_that_the_client_chose() -> None:
+    """The destination is a producer's home, too: it has switched, and holds events for the client back."""
+    station = Station(DESTINATION)
+    station.hear_row(BROKER, SOURCE, 1, BrokerRow((), boot=1))
+    version = first_version(1) + 65
+    station.hear_row(CLIENT, CLIENT_A, version - 64, ClientRow(SOURCE, 1, False, (COUNTING,)))
+    station.hear(SOURCE, Handoff(CLIENT_A, version, 1, (COUNTING,)))
+    station.hear(SOURCE, Detour(CLIENT_A, version, DESTINATION, SOURCE))
+    station.level(CLIENT_A, PRODUCER, 0, 1)
+    assert station.hear(SOURCE, Detour(CLIENT_A, version + 1, SOURCE, SOURCE)) == [
+        (SOURCE, Switched(CLIENT_A, version + 1))
+    ]
+    ((to, carry),) = station.hear(SOURCE, Cancelled(CLIENT_A, version))
+    assert to == SOURCE and isinstance(carry, CarryLetter) and carry.event.sequence == 0
 
 
 def test_the_destination_goes_on_where_the_source_stopped() -> None:

@@ -33,7 +33,12 @@ class Setting:
         self.underlay = Distances()
         self.load = 0
         shared = shared_of(
-            self.host, self.underlay, on_row=self._on_row, mode=mode, broker_update=broker_update
+            self.host,
+            self.underlay,
+            on_row=self._on_row,
+            mode=mode,
+            broker_update=broker_update,
+            registration_lifetime=120.0,
         )
         self.board, self.overlay, channel = shared.board, shared.overlay, shared.channel
         self.looked: list[int] = []

@@ -151,8 +151,10 @@ class Sender:
         for size in sizes:
             self.streams.write(2, letter_of(bytes(size)))
 
-    def answer(self, copy: StreamSegment, expected: int) -> None:
-        answer = StreamAcknowledgement(copy.stream, expected, 1, copy.number, copy.held)
+    def answer(self, copy: StreamSegment, expected: int, *early: int) -> None:
+        """`early`: which later ones have arrived."""
+        bits = sum(1 << (number - expected - 1) for number in early)
+        answer = StreamAcknowledgement(copy.stream, expected, 1, copy.number, copy.held, early=bits)
         self.streams.on_content(2, answer, 1)
 
     def numbers(self) -> list[int]:
@@ -381,32 +383,44 @@ def test_three_later_letters_show_a_loss_at_once_and_it_is_repaired_once() -> No
     copies = list(sender.sent)
     sender.numbers()
     sender.host.advance(10 * MILLISECOND)
-    for later in (1, 2):
-        sender.answer(copies[later], 0)
+    sender.answer(copies[1], 0, 1)
+    sender.answer(copies[2], 0, 1, 2)
     assert sender.numbers() == []  # may be disorder
-    sender.answer(copies[3], 0)
+    sender.answer(copies[3], 0, 1, 2, 3)
     assert sender.numbers() == [0]
-    for later in (4, 5):
-        sender.answer(copies[later], 0)
+    sender.answer(copies[4], 0, 1, 2, 3, 4)
     assert sender.numbers() == []
 
 
-def test_a_repair_goes_on_with_every_answer_that_leaves_a_gap() -> None:
-    """Letter 0 and 4 of 8 are lost."""
+def test_every_letter_that_is_lost_is_repeated_at_once_and_no_other() -> None:
+    """Letters 0, 3 and 4 of 12 are lost."""
     sender = Sender()
-    sender.write(*[10] * 8)
+    sender.write(*[10] * 12)
     copies = list(sender.sent)
     sender.numbers()
     sender.host.advance(10 * MILLISECOND)
-    for later in (1, 2, 3):
-        sender.answer(copies[later], 0)
-    repeated = sender.sent[0]
-    assert sender.numbers() == [0]
-    sender.answer(repeated, 4)
-    repeated = sender.sent[0]
-    assert sender.numbers() == [4]
-    sender.answer(repeated, 8)
+    sender.answer(copies[7], 0, 1, 2, 5, 6, 7)
+    repeated = list(sender.sent)
+    assert sender.numbers() == [0, 3, 4]
+    sender.answer(repeated[0], 3, 5, 6, 7, 8, 9, 10, 11)
+    assert sender.numbers() == []  # 3 and 4 are on their way a second time
+    sender.answer(repeated[2], 12)
     assert sender.numbers() == [] and sender.streams.waiting(2) == 0
+
+
+def test_a_repeat_that_is_lost_again_is_known_by_a_later_copy_that_arrives() -> None:
+    sender = Sender()
+    sender.write(*[10] * 5)
+    copies = list(sender.sent)
+    sender.numbers()
+    sender.host.advance(10 * MILLISECOND)
+    sender.answer(copies[4], 0, 1, 2, 4)
+    assert sender.numbers() == [0]
+    sender.host.advance(100 * MILLISECOND)  # more than a quarter of the first wait
+    sender.write(10)
+    (later,) = sender.sent
+    sender.answer(later, 0, 1, 2, 4, 5)
+    assert sender.numbers() == [5, 0, 3]
 
 
 def test_an_answer_to_an_earlier_copy_ends_the_repair_of_what_was_only_slow() -> None:
@@ -427,7 +441,7 @@ def test_an_answer_to_an_earlier_copy_ends_the_repair_of_what_was_only_slow() ->
     second = sender.sent[0]
     sender.numbers()
     sender.answer(second, 1)
-    assert sender.numbers() == [1]
+    assert sender.numbers() == [1, 2, 3]
 
 
 def test_waits_double_and_return_once_a_copy_is_answered() -> None:

@@ -11,7 +11,7 @@ home where and wants what). A broker's row that is not renewed in time is forgot
 of its home.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import msgspec
@@ -140,16 +140,19 @@ class Board:
 
     def on_numbers(self, sender: NodeId, numbers: RowNumbers) -> None:
         """What is newer here is told, to all who hear it: others may lack it, too. What is newer there is
-        asked for."""
+        asked for, by what we have of it."""
+        if self._different == sender:
+            self._different = None  # this answers for both
         named = numbers.numbers
         theirs = {
             (kind, node): version
             for kind, node, version in zip(named[::3], named[1::3], named[2::3], strict=False)
         }
-        self._broadcast(self._replica.newer_than(theirs))
-        if self._replica.is_older_than(theirs):
-            self._differs[sender] = self._host.now() - SPREADING
-            self._name_to(sender)
+        newer = self._replica.newer_than(theirs)
+        self._broadcast(newer if numbers.is_all else [key for key in newer if key in theirs])
+        lacking = self._replica.older_than(theirs)
+        if lacking:
+            self._send_numbers(sender, lacking, is_all=False)
 
     def _name_rows(self) -> None:
         to, self._different = self._different, None
@@ -157,8 +160,12 @@ class Board:
         now = self._host.now()
         if to is not None and since is not None and self._is_overdue(since, now):
             self._named_at = now
-            flat = [n for key, entry in self._entries.items() for n in (*key, entry.version)]
-            self._messenger.send(RowNumbers(tuple(flat[: 3 * NUMBERS_MAX])), to)
+            self._send_numbers(to, self._entries, is_all=True)
+
+    def _send_numbers(self, to: NodeId, keys: Iterable[Key], *, is_all: bool) -> None:
+        """0: of a row that we do not have."""
+        flat = tuple(n for key in keys for n in (*key, max(self._replica.version(key), 0)))
+        self._messenger.send(RowNumbers(flat[: 3 * NUMBERS_MAX], is_all), to)
 
     def _pass_pending_on(self) -> None:
         pending, self._pending = self._pending, {}
@@ -204,7 +211,7 @@ class Board:
             self._numbers_timer.at(earliest + random_below(self._host, SECOND // 2))
 
     def _opened(self, row: Row, known: BoardEntry | None, now: Micros) -> BoardEntry | None:
-        made_at = now - row.age * SECOND
+        made_at = now - row.age * MILLISECOND
         problem = ""
         limit = min((0 if known is None else known.version) + VERSIONS_AHEAD, VERSION_MAX)
         if row.kind not in (BROKER, CLIENT) or row.version >= limit:
@@ -243,7 +250,7 @@ class Board:
             if rows and (octets + more > FRAME_OCTETS or len(rows) >= ROWS_MAX):
                 self._messenger.send(Rows(tuple(rows)), own=is_own)
                 rows, octets, is_own = [], 0, True
-            rows.append(Row(*key, entry.version, max(now - entry.made_at, 0) // SECOND, entry.body))
+            rows.append(Row(*key, entry.version, max(now - entry.made_at, 0) // MILLISECOND, entry.body))
             octets += more
             is_own = is_own and key[1] == own
         if rows:

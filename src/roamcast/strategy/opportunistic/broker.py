@@ -87,8 +87,8 @@ class Brokerage(NodePart):
     def _on_publish(self, sender: NodeId, message: PublishLetter, held: Micros) -> None:
         if message.event.publisher == sender:  # nobody publishes in another's name
             self.homes.on_published(sender)
-            self.backlog.keep(Keep(message.event, message.age, message.hops))
-            self.dispatch.on_published(EventCopy.of(message, self._host.now()))
+            if self.dispatch.on_published(EventCopy.of(message, self._host.now())):
+                self.backlog.keep(Keep(message.event, message.age, message.hops))
 
     def _on_keep(self, sender: NodeId, message: Keep, held: Micros) -> None:
         self.backlog.keep(message)

@@ -91,6 +91,11 @@ class Copies:
         theirs = self._copies.get(event.publisher)
         return None if theirs is None else theirs.get(event.sequence)
 
+    def flooded_before(self, event: EventId) -> int | None:
+        """The last of the same producer that was flooded, of those that are still here."""
+        floods = self._floods.get(event.publisher, ())
+        return max((sequence for sequence in floods if sequence < event.sequence), default=None)
+
     def flood(self, event: EventId) -> FloodBase | None:
         theirs = self._floods.get(event.publisher)
         return None if theirs is None else theirs.get(event.sequence)

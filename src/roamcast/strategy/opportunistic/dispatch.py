@@ -1,13 +1,18 @@
 """From producers to consumers (section 2.1), at the producer's home broker.
 
 An event goes to each consumer by a letter (`CarryLetter`) along the overlay's route to the consumer's home
-broker, or, where it is for a good part of the network, to all nodes by one flood. The broker remembers for
-each consumer which event it was sent last, and says so with the next: so a reader knows whether it lacks one.
+broker. The broker remembers for each consumer which event it was sent last, and says so with the next: so a
+reader knows whether it lacks one.
 
-A broker that has just started, or hears of a consumer that it did not know, floods for a while: there may be
-more that it does not know, and whoever hears a flood knows what it wants.
+Or it goes to all nodes by one flood (not with `dissemination = "overlay"`, the paper's way):
 
-Memorized events are kept for consumers that subscribe later (`Backlog`).
+- It is for a good part of the network.
+- It is memorized and short: every node keeps it, so that it outlives whoever has published it.
+- A consumer cannot be reached, or has not confirmed a letter for a while: whoever meets it may bring it.
+- The broker has just started, or has heard of a consumer that it did not know: there may be more of them, and
+  whoever hears a flood knows what it wants.
+
+Memorized events that went by letters are kept for consumers that subscribe later (`Backlog`).
 """
 
 from dataclasses import dataclass
@@ -18,7 +23,7 @@ import msgspec
 from roamcast.broker.store import StoreFullError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.kit.protocol import overflow_traced
-from roamcast.kit.tables import BoundedDict
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.consumers import EventTarget, opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import Floods
@@ -54,27 +59,40 @@ class Dispatch(NodePart):
         self._producers: BoundedDict[NodeId, DispatchState] = BoundedDict(
             PRODUCERS_MAX, overflow_traced(self._host, "publish", "producers")
         )
+        # Readers that did not confirm a letter, and until when no other is tried.
+        self._silent: BoundedDict[NodeId, Micros] = BoundedDict(PRODUCERS_MAX, unreported)
 
     # Inputs.
 
-    def on_published(self, copy: EventCopy) -> None:
-        """An event of a producer that is at home here."""
+    def on_published(self, copy: EventCopy) -> bool:
+        """An event of a producer that is at home here; whether letters take it, and nobody else has it."""
         event = copy.event
         producer, sequence = event.id
         state = self._producers.get(producer)
         if state is not None and sequence <= state.last:
-            return  # a second copy: it was confirmed too late
+            return False  # a second copy: it was confirmed too late
         if state is None or state.last != copy.previous - 1:
             # It has published through another broker meanwhile, and that one knows what was sent to whom.
             state = self._producers[producer] = DispatchState()
         state.last = sequence
         targets = self._consumers.matching(event)
-        is_short = len(event.payload) <= SHORT_OCTETS
-        is_learning = self._host.now() < self._learned_at
-        if (is_short and (is_learning or self._is_wide(targets))) or self._costs_more(targets):
+        if self._is_for_all(event, targets):
             self._flood(copy, state)
-        else:
-            self._send(copy, state, targets)
+            return False
+        self._send(copy, state, targets)
+        return True
+
+    def on_unreachable(self, peer: NodeId) -> None:
+        """It has not confirmed a letter for a while: maybe others can reach it. What it was sent is flooded
+        as well, where that may be; the letters stay."""
+        self._silent.renew(peer, self._host.now() + LEARNING)
+        for letter in self._post.unconfirmed(peer):
+            if not isinstance(letter, CarryLetter) or letter.is_stored or not self._may_flood(letter.event):
+                continue
+            event = letter.event.id
+            state, copy = self._producers.get(event.publisher), self._copies.find(event)
+            if state is not None and copy is not None and self._copies.flood(event) is None:
+                self._flood_late(copy, state)
 
     def on_consumer(self, target: EventTarget) -> None:
         """One that was not known: it may lack what others were sent."""
@@ -104,6 +122,29 @@ class Dispatch(NodePart):
 
     # Private.
 
+    def _may_flood(self, event: Event) -> bool:
+        """Of a long real-time one the octets count: it waits for its way to open."""
+        is_memorized = event.event_class is EventClass.MEMORIZED
+        is_short = len(event.payload) <= SHORT_OCTETS
+        return self._options.dissemination != "overlay" and (is_memorized or is_short)
+
+    def _is_for_all(self, event: Event, targets: list[EventTarget]) -> bool:
+        if self._options.dissemination == "overlay":
+            return False
+        if len(event.payload) <= SHORT_OCTETS:
+            is_learning = self._host.now() < self._learned_at
+            if is_learning or event.event_class is EventClass.MEMORIZED or self._is_wide(targets):
+                return True
+        if self._may_flood(event) and not all(map(self._is_in_reach, targets)):
+            return True
+        return self._costs_more(targets)
+
+    def _is_in_reach(self, target: EventTarget) -> bool:
+        to = self.reader_of(target)
+        if to is None or self._silent.get(to, 0) > self._host.now():
+            return False
+        return to == self._host.node or self._underlay.distance(to) is not None
+
     def _is_wide(self, targets: list[EventTarget]) -> bool:
         """Whether an event is for a good part of the network. So it is for one who is alone: whoever comes
         shall have it."""
@@ -130,6 +171,20 @@ class Dispatch(NodePart):
         state.flooded, state.sent = copy.event.sequence, None
         self._floods.send(copy, FloodBase(base, direct))
 
+    def _flood_late(self, copy: EventCopy, state: DispatchState) -> None:
+        """One that was sent by letters, and others after it. Who may have been sent something between the
+        last flood before it and this one must not skip that."""
+        producer, sequence = copy.event.id
+        before = self._copies.flooded_before(copy.event.id)
+        between = [] if before is None else self._copies.of(producer, before + 1, sequence)
+        sent = {mark(*target) for one in between for target in self._consumers.matching(one.event)}
+        if before is None or len(sent) > DIRECT_NAMED_MAX:
+            before, sent = copy.previous - 1, set()
+        state.flooded = max(-1 if state.flooded is None else state.flooded, sequence)
+        later = {target: last for target, last in (state.sent or {}).items() if last > sequence}
+        state.sent = later or None
+        self._floods.send(copy, FloodBase(before + 1, tuple(sorted(sent))))
+
     def _send(self, copy: EventCopy, state: DispatchState, targets: list[EventTarget]) -> None:
         now = self._host.now()
         self._copies.add(copy, None)
@@ -144,11 +199,13 @@ class Dispatch(NodePart):
 
 
 class Backlog(NodePart):
-    """Memorized events kept for consumers that subscribe later: by the home brokers of their producers."""
+    """Memorized events kept for consumers that subscribe later: by the home brokers of their producers, where
+    they went by letters. What was flooded every node has; for a client's modulators its home takes it out of
+    its own store."""
 
     def __init__(self, shared: SharedParts) -> None:
         super().__init__(shared)
-        # What was given to this node as a broker. Others' are stored here, too, and their brokers serve them.
+        # What was given to this node as a broker.
         self._kept: set[EventId] = set()
 
     def keep(self, message: Keep) -> None:
@@ -170,20 +227,21 @@ class Backlog(NodePart):
 
     def serve(self, consumer: NodeId, home: NodeId, interests: tuple[Interest, ...]) -> None:
         """A consumer has subscribed to something new."""
-        for event, age, hops in map(msgspec.structs.astuple, self._standing()):
+        is_ours = home == self._host.node
+        for event, age, hops in map(msgspec.structs.astuple, self._standing(is_all=is_ours)):
             matching = [interest for interest in interests if _matches(interest, event)]
             for is_modulated in {interest.modulator is not None for interest in matching}:
-                if is_modulated or event.publisher != consumer:
+                if is_modulated or (event.publisher != consumer and event.id in self._kept):
                     letter = CarryLetter(event, age, hops, consumer, is_modulated, 0, True, 0, 0)
                     self._post.write(home if is_modulated else consumer, letter)
 
-    def _standing(self) -> list[Keep]:
+    def _standing(self, *, is_all: bool = False) -> list[Keep]:
         self._kept = {event for event in self._kept if event in self._core.store}
         now = self._host.now()
         return [
             Keep(one.event, max(one.event.lifetime - (one.expires_at - now), 0), min(one.hops, 255))
-            for one in (self._core.store.standing(now) if self._kept else ())
-            if one.event.id in self._kept
+            for one in (self._core.store.standing(now) if self._kept or is_all else ())
+            if is_all or one.event.id in self._kept
         ]
 
 

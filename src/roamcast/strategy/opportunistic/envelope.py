@@ -12,9 +12,9 @@ the same few neighbours, and at a node on the way those of many others meet. So 
   what gets lost is repeated by its origin (`stream.py`), and repeats go to one next hop each.
 - An event goes at once, with all that waits for the same neighbour. Other letters go at once to a neighbour
   that has had nothing for a while, else a short time after the last frame to it.
-- Acknowledgements of first copies wait for others to share a frame with, the longer the nearer they are to
-  their destination: so each node on the way sends its own together with those from behind it. Nobody but the
-  retransmission timer of a stream waits for them. A later one of the same stream replaces an earlier one.
+- Acknowledgements wait for others to share a frame with, the longer the nearer they are to their destination:
+  so each node on the way sends its own together with those from behind it. Those that a repair or a window
+  waits for (`is_prompt`) go like other letters. A later one of the same stream replaces an earlier one.
 """
 
 from collections import Counter, deque
@@ -56,7 +56,6 @@ HOPS_USUAL = 5
 # as many they are N times as long, at most `BUSIEST` times.
 FEW_FRAMES = 2
 BUSIEST = 8
-REPEATED_AFTER: Micros = 50 * MILLISECOND  # a copy that left so late is a repeat, or stood behind one
 JITTER: Micros = 25 * MILLISECOND  # of nodes that got a frame together, and send it on
 BUNDLE_OCTETS = 1_200  # one that is longer is not made any longer: it would hardly get through
 NEIGHBOURS_MAX = 1_024
@@ -245,9 +244,9 @@ class Outbox:
             return now
         earliest = self._sent_at.get(neighbour, -GAP) + GAP
         if isinstance(content, StreamAcknowledgement):
+            if content.is_prompt:
+                return max(now, earliest)
             busy = self._busy()
-            if content.held >= REPEATED_AFTER and busy == 1:
-                return max(now, earliest)  # a repair waits for it
             hops = self._underlay.distance(parcel.envelope.to) or 1
             far, near = busy * WAIT_FAR, busy * WAIT_NEAR
             wait = max(near - (near - far) * (hops - 1) // HOPS_USUAL, far)

@@ -9,18 +9,21 @@ longer, only if they have heard it from one neighbour alone.
 
 Neighbours say to each other now and then which flooded events they have, and a fingerprint of their rows
 (`board.py`). Whoever lacks an event that a neighbour names asks that neighbour for it. So what a flood did
-not bring, and what was published behind a partition, is pulled by those who lack it.
+not bring, and what was published behind a partition, is pulled by those who lack it. When two nodes meet they
+say so at once, and what one pulls from the other it passes on like a flood: those behind it lack it, too.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from roamcast.broker.seen import event_key
 from roamcast.event import EventId
+from roamcast.kit.newcomers import Newcomers
 from roamcast.kit.protocol import Timer, overflow_traced, random_below
 from roamcast.kit.relay import Relay
 from roamcast.kit.repair import Answers, Requests
-from roamcast.kit.tables import BoundedDict
+from roamcast.kit.tables import BoundedDict, ExpiringDict, unreported
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.messages import HOPS_MAX, WANTED_MAX, Flooded, NodeDigest, WantFlooded
 from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
@@ -36,13 +39,18 @@ PERIOD: Micros = SECOND
 ROWS_PERIOD: Micros = 2 * SECOND  # rows that differ for less may be on their way (`board.py: SPREADING`)
 YOUNG: Micros = 10 * SECOND  # so long after its start a node says as soon that it has learnt a row
 LONGEST: Micros = 10 * SECOND  # a digest that says nothing new is said more and more rarely
-MEETING: Micros = 200 * MILLISECOND
+MEETING: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour
+MET_FOR: Micros = 2 * SECOND  # so long two nodes that met have much to tell
 # A digest may be faster than the flood of its last event (`OTHERS_LATER`), and all who lack an event hear of
 # it at the same moment.
 ASK_AFTER: Micros = 60 * MILLISECOND
-ASKED_FOR: Micros = 500 * MILLISECOND  # then an event may be asked for again
+ASK_MET_AFTER: Micros = 10 * MILLISECOND  # whom we have just met: what it names did not come by a flood
+FRESH: Micros = 2 * SECOND  # what was missed lately others behind us have missed, too
+ASKED_FOR: Micros = 300 * MILLISECOND  # then an event may be asked for again
+ASKED_AGAIN = 2  # times, before the next digest
 ASKED_MAX = 20_000
 ANSWERS_MAX = 4_096
+NEIGHBOURS_MAX = 1_024
 
 
 @dataclass(slots=True)
@@ -67,7 +75,10 @@ class Floods(NodePart):
         self._answers: Answers[tuple[NodeId, EventId], None] = Answers(
             host, self._answer, most=ANSWERS_MAX, on_full=full
         )
-        self._offering: dict[NodeId, None] = {}  # neighbours that have what we lack
+        # Neighbours that have what we lack, and how often to ask again what is lost.
+        self._offering: dict[NodeId, int] = {}
+        self._around = Newcomers()
+        self._met: ExpiringDict[NodeId, Micros] = ExpiringDict(NEIGHBOURS_MAX, unreported, int)
         self._asked: BoundedDict[EventId, None] = BoundedDict(
             ASKED_MAX, overflow_traced(host, "want", "events asked for")
         )
@@ -100,13 +111,20 @@ class Floods(NodePart):
         published_at = self._host.now() - frame.age
         copy = EventCopy(frame.event, frame.previous, frame.gap, frame.hops + 1, published_at)
         self._copies.add(copy, flood)
-        if frame.hops + 1 < HOPS_MAX and not self._relay.is_full and not is_asked:
+        is_for_us = is_asked and frame.age >= FRESH and not self._is_between(sender)
+        if frame.hops + 1 < HOPS_MAX and not self._relay.is_full and not is_for_us:
             is_relay = self._underlay.is_relay(self._host.node)
             pending = HeardFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
             self._relay.add(
                 key, pending, random_below(self._host, JITTER) + (0 if is_relay else OTHERS_LATER)
             )
         self._on_new(copy, flood)
+        before = EventId(key.publisher, frame.base - 1)
+        if frame.base and not self._copies.is_known(before) and not self._requests.has_offers(sender):
+            # Whoever passes one on has the one before it.
+            self._requests.on_offer(sender, [event_key(*before)])
+        if self._requests.has_offers(sender):
+            self._ask_soon(sender)
 
     def _on_new(self, copy: EventCopy, flood: FloodBase) -> None:
         self._hasten(PERIOD)  # neighbours shall hear of it within a period
@@ -125,10 +143,19 @@ class Floods(NodePart):
         age = copy.age(self._host.now())
         return Flooded(copy.event, copy.previous, copy.gap, flood.base, copy.hops, age, flood.direct)
 
+    def _offer_stored(self) -> None:
+        """Memorized events from before this start, for whoever lacks them. What was published before each of
+        them is not known any more: readers ask its producer."""
+        for stored in self._core.store.standing(self._host.now()):
+            event, published_at = stored.event, stored.expires_at - stored.event.lifetime
+            copy = EventCopy(event, event.sequence, 0, min(stored.hops, HOPS_MAX), published_at)
+            self._copies.add(copy, FloodBase(event.sequence, ()))
+
     # Digests.
 
     def on_start(self) -> None:
         self._started_at = self._host.now()
+        self._offer_stored()
         self._set(random_below(self._host, PERIOD))
 
     def on_row(self) -> None:
@@ -136,13 +163,35 @@ class Floods(NodePart):
         may have been lost."""
         self._hasten(self._rows_period())
 
+    def on_heard(self, sender: NodeId) -> None:
+        """A frame of any kind."""
+        if sender not in self._around.known and self._around.meet(sender, self._host.now()):
+            self._underlay.on_acquainted(sender)  # it may be waiting for our HELLO, too
+            self._meet(sender)
+
     def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self._around.on_up(neighbour)
+        self._meet(neighbour)
+
+    def _meet(self, neighbour: NodeId) -> None:
         """It may come from another part of the network."""
+        now = self._host.now()
+        self._met.expire(now)
+        self._met[neighbour] = now + MET_FOR
         self._board.on_met(neighbour)
-        if self._due > self._host.now() + MEETING:
-            self._set(int(MEETING * (0.5 + self._host.random.random())))
+        if self._due > now + MEETING:
+            self._set(random_below(self._host, MEETING))
+
+    def _has_met(self, neighbour: NodeId) -> bool:
+        """Lately."""
+        return self._met.get(neighbour, 0) > self._host.now()
+
+    def _is_between(self, neighbour: NodeId) -> bool:
+        """Whether we have just met it, and others before."""
+        return self._has_met(neighbour) and not all(map(self._has_met, self._around.known))
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self._around.on_down(neighbour)
         self._board.on_lost(neighbour)
         self._answers.forget(lambda key: key[0] == neighbour)
         self._requests.on_neighbour_down(neighbour)
@@ -155,9 +204,13 @@ class Floods(NodePart):
         unknown = self._copies.unknown(digest.held)
         if unknown:
             self._requests.on_offer(sender, unknown)
-            if not self._offering:
-                self._ask_timer.after(ASK_AFTER + random_below(self._host, ASK_AFTER))
-            self._offering[sender] = None
+            self._ask_soon(sender)
+
+    def _ask_soon(self, neighbour: NodeId) -> None:
+        wait = ASK_MET_AFTER if self._has_met(neighbour) else ASK_AFTER
+        if not self._offering or wait < ASK_AFTER:
+            self._ask_timer.after(wait + random_below(self._host, wait))
+        self._offering[neighbour] = ASKED_AGAIN
 
     def _say_digest(self) -> None:
         now = self._host.now()
@@ -204,8 +257,11 @@ class Floods(NodePart):
 
     def _ask_all(self) -> None:
         offering, self._offering = self._offering, {}
-        for neighbour in offering:
+        for neighbour, times in reversed(offering.items()):  # another one first each time
             wanted = self._requests.request(neighbour, self._host.now())[:WANTED_MAX]
+            if times and self._requests.has_offers(neighbour):
+                self._offering[neighbour] = times - 1
+                self._ask_timer.after(ASKED_FOR + random_below(self._host, ASK_AFTER))
             if wanted:
                 self._asked.update(dict.fromkeys(wanted))
                 self._messenger.send(WantFlooded(tuple(n for event in wanted for n in event)), neighbour)

@@ -52,7 +52,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     kind: Count
     node: Count
     version: Count
-    age: Count  # seconds since its owner said so
+    age: Count  # milliseconds since its owner said so
     body: Annotated[bytes, msgspec.Meta(max_length=ROW_OCTETS_MAX)]
 
 
@@ -93,10 +93,12 @@ class NodeDigest(WireMessage, frozen=True, tag=4):
 
 
 class RowNumbers(WireMessage, frozen=True, tag=7):
-    """To a neighbour whose sum is another: kind, node and version of each row that the sender has."""
+    """To a neighbour whose fingerprint is another: kind, node and version of each row that the sender has;
+    or, in answer (`is_all` is false), of those that the neighbour has newer."""
 
     name = "numbers"
     numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3 * NUMBERS_MAX)]
+    is_all: bool = True
 
 
 class WantFlooded(WireMessage, frozen=True, tag=9):
@@ -557,7 +559,8 @@ class StreamSegment(WireMessage, frozen=True, tag=5):
 
 class StreamAcknowledgement(WireMessage, frozen=True, tag=6):
     """All before `expected` has arrived at this `boot` of the receiver. It answers the copy of `number` that
-    had been `held` back for so long. `unknown`: the receiver has no such stream."""
+    had been `held` back for so long. `unknown`: the receiver has no such stream. `early`: which later letters
+    have arrived, bit 0 for the one after `expected`. `is_prompt`: somebody waits for it."""
 
     name = "acknowledgement"
     stream: Count
@@ -566,6 +569,8 @@ class StreamAcknowledgement(WireMessage, frozen=True, tag=6):
     number: Count
     held: Count
     unknown: bool = False
+    early: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
+    is_prompt: bool = False
 
 
 class Envelope(WireMessage, frozen=True, tag=2):
@@ -594,7 +599,7 @@ class Bundle(WireMessage, frozen=True, tag=8):
 
 
 FrameMessage = Rows | Envelope | Bundle | Flooded | NodeDigest | RowNumbers | WantFlooded
-FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 4, FrameMessage)
+FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 5, FrameMessage)
 BROKER_ROWS: Codec[BrokerRow] = Codec("opportunistic broker row", 3, BrokerRow)
 CLIENT_ROWS: Codec[ClientRow] = Codec("opportunistic client row", 3, ClientRow)
 

@@ -38,7 +38,10 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     handoff: Literal["strict", "loose", "stateless"] = "strict"
     handoff_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 10.0
     home_timeout: Period = 10.0  # a client whose home broker is silent for so long chooses another by itself
-    registration_lifetime: Period = 120.0  # a consumer whose home broker is silent for so long is forgotten
+    registration_lifetime: Period = 300.0  # a consumer whose home broker is silent for so long is forgotten
+    # `overlay`: events go by letters along the overlay's paths alone, as in the paper. `adaptive`: one is
+    # flooded if it is for many, is memorized, or somebody cannot be reached.
+    dissemination: Literal["adaptive", "overlay"] = "adaptive"
     # Several datagrams in one frame, one frame for several neighbours, floods to many. False: each datagram
     # by itself and at once, as on the switched network of opportunistic channels.
     share_frames: bool = True

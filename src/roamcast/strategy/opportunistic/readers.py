@@ -78,6 +78,8 @@ class EventReader:
     def take(self, copy: EventCopy, base: int, now: Micros) -> None:
         producer, sequence = copy.event.id
         if sequence <= self.cursors.get(producer, -1):
+            if copy.event.event_class is EventClass.MEMORIZED:
+                self.on_next(copy)  # it was given up: late is better than never, and once is enough
             return
         early = Early(copy, base)
         if producer not in self._waiting and self._is_next(producer, early):

@@ -58,7 +58,7 @@ class Opportunistic(MessageLayer, Strategy):
         self._floods = Floods(shared, self._reading.on_flooded)
         self.client = ClientSide(shared)
         self.adaptation = Adaptation(shared, self.client, self._on_period)
-        self.note_sender = self._transport.on_heard
+        self.note_sender = self._on_heard
         self.handlers = {
             NodeDigest: self._floods.on_digest,
             Rows: shared.board.on_rows,
@@ -131,6 +131,8 @@ class Opportunistic(MessageLayer, Strategy):
     def on_unreachable(self, peer: NodeId) -> None:
         self.client.on_unreachable(peer)
         self._undeliverable.on_unreachable(peer)
+        if self.broker is not None:
+            self.broker.dispatch.on_unreachable(peer)
 
     # Questions.
 
@@ -172,6 +174,10 @@ class Opportunistic(MessageLayer, Strategy):
             if node == self.host.node:
                 self.client.on_own_row(entry.version)
         self._floods.on_row()
+
+    def _on_heard(self, sender: NodeId) -> None:
+        self._transport.on_heard(sender)
+        self._floods.on_heard(sender)
 
     def _on_envelope(self, sender: NodeId, frame: Envelope | Bundle) -> None:
         for arrival in self._transport.on_frame(sender, frame):

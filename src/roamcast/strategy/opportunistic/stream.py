@@ -9,9 +9,10 @@ A letter is one frame, whatever its size, and the radio may need seconds for it.
 sent ahead (the rest would stand in the radio's queue, before everybody else's), the retransmission timeout
 depends on the size (`RoundTrips`), and an acknowledgement says which copy of which letter it answers. That
 makes each answer a measurement, of a repeated letter too (as timestamps do, RFC 7323), and shows when a
-repeat was not needed (Eifel, RFC 3522). What is sent again, and when: the first letter that is missing, when
-its timeout is over, when three later ones have arrived (RFC 5681, 3.2), and, while that is being repaired,
-with every answer that leaves a gap (RFC 6582).
+repeat was not needed (Eifel, RFC 3522). It also says which later letters have arrived (RFC 2018). A letter
+counts as lost when its timeout is over, when three later ones have arrived (RFC 5681, 3.2), or when a copy
+has arrived that was sent a while after its own (RACK, RFC 8985). After a silence one copy of the first letter
+asks whether the peer is there, and its answer brings all the others at once.
 
 A stream belongs to one boot of its sender and one of its receiver; every envelope tells the boot of who
 sent it, and boot counts are stable. When a peer turns out to have restarted, the owner hears of it once
@@ -23,6 +24,7 @@ no part ever calls itself while it is still at work.
 """
 
 from collections import deque
+from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 from roamcast.event import EventId
@@ -31,7 +33,7 @@ from roamcast.kit.confirm import RoundTrip
 from roamcast.kit.numbers import count_boot
 from roamcast.kit.protocol import Timer, Timers, overflow_traced, trace_drop
 from roamcast.kit.rates import Aimd
-from roamcast.kit.tables import BoundedDict
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.messages import (
     LETTER_OCTETS_MAX,
     EventLetter,
@@ -49,14 +51,21 @@ WINDOW = 32  # letters sent ahead of their acknowledgement
 WINDOW_OCTETS = 2 * LETTER_OCTETS_MAX  # likewise: one letter leaves while another is farther on its way
 QUEUE_MAX = 10_000  # letters that wait for one peer
 OVERTAKEN = 3  # later letters that arrive first and mean a loss; fewer are disorder
+REORDERING = 4  # likewise one that was sent so many parts of a round trip later
+REPEATED_AT_ONCE = 16  # letters, in answer to one acknowledgement; the next one brings more
 PEERS_MAX = 4_096
-UNREACHABLE_AFTER: Micros = 5 * SECOND
+UNREACHABLE_AFTER: Micros = SECOND
 
 FIRST_WAIT: Micros = 300 * MILLISECOND  # before anything has been measured, for the smallest letter
 FIRST_WAIT_PER_OCTET: Micros = 80  # 100 kbit/s from end to end
 SHORTEST_WAIT: Micros = 50 * MILLISECOND
 LONGEST_WAIT: Micros = 4 * SECOND  # repeats back off up to here, unless one round trip is longer
 BACKOFFS_MAX = 16
+
+# What is acknowledged without waiting for others to share a frame with: a repair or a window may wait for it.
+REPEATED_AFTER: Micros = 50 * MILLISECOND  # a copy that left so late is a repeat, or stood behind one
+HALF_A_WINDOW = WINDOW // 2
+LARGE = 1_200  # octets: beside such a letter its acknowledgement costs nothing
 
 # How many peers may be sent something again at the same time, where the medium is shared. Each stream knows
 # how long its own way takes. But a node that has something to say to each of forty peers, and repeats each of
@@ -100,6 +109,8 @@ class LastSending(NamedTuple):
 
     sent_at: Micros
     is_alone: bool  # nothing of the stream was on its way before it
+    is_repeat: bool = False
+    has_arrived: bool = False  # before its turn
 
 
 class OutgoingStream:
@@ -108,12 +119,12 @@ class OutgoingStream:
         self.confirmed = 0  # number of the first letter that is not
         self.letters: deque[WrittenLetter] = deque()  # from `confirmed` on
         self.copies: deque[LastSending] = deque()  # of those that have been sent: the first ones
-        self.octets = 0  # of those
+        self.octets = 0  # of those that have not arrived
         self.round_trips = RoundTrips(first_wait)
         self.progress_at = now
         self.is_unreachable = False
         self.is_repeating = False  # it counts among the streams with a repeat on its way
-        self.repair_until = 0  # letters before this one were sent when one was lost, and may be lost as well
+        self.latest: Micros = 0  # when the youngest copy left that is known to have arrived
 
     def may_send(self) -> bool:
         sent = len(self.copies)
@@ -136,15 +147,38 @@ class OutgoingStream:
             return None  # never sent
         since = sent_at if copy.is_alone else max(sent_at, self.progress_at)
         self.round_trips.measure(written.octets, now - since, is_alone=copy.is_alone)
-        if sent_at < copy.sent_at:
-            self.repair_until = 0  # an earlier copy: nothing was lost, all was only slow
+        self.latest = max(self.latest, sent_at)
         return now - sent_at
 
-    def confirm(self, expected: int) -> None:
+    def confirm(self, expected: int, early: int) -> None:
+        """All before `expected` has arrived, and so have later ones: bit 0 is for the one after it."""
         while self.confirmed < expected:
-            self.octets -= self.letters.popleft().octets
+            self._arrive(0)
+            self.letters.popleft()
             self.copies.popleft()
             self.confirmed += 1
+        for place in range(1, len(self.copies) if expected == self.confirmed else 0):
+            if early >> (place - 1) & 1:
+                self._arrive(place)
+
+    def lost(self) -> list[int]:
+        """The places of those that are not on their way any more, as far as is known."""
+        lost: list[int] = []
+        disorder = (self.round_trips.shortest() or FIRST_WAIT) // REORDERING
+        later = 0
+        for place in range(len(self.copies) - 1, -1, -1):
+            sent_at, _, is_repeat, has_arrived = self.copies[place]
+            if has_arrived:
+                later += 1
+            elif sent_at + disorder <= self.latest or (later >= OVERTAKEN and not is_repeat):
+                lost.append(place)
+        return lost[::-1]
+
+    def _arrive(self, place: int) -> None:
+        copy = self.copies[place]
+        if not copy.has_arrived:
+            self.octets -= self.letters[place].octets
+            self.copies[place] = copy._replace(has_arrived=True)
 
 
 class IncomingStream:
@@ -163,7 +197,7 @@ class LetterPost:
         self._owner = owner
         self.boot = count_boot(host.stable, BOOTS)
         self._next_stream = self.boot * STREAMS_PER_BOOT
-        self._boots: dict[NodeId, int] = {}  # of each peer, as last heard
+        self._boots: BoundedDict[NodeId, int] = BoundedDict(PEERS_MAX, unreported)  # as last heard
         self._outgoing: dict[NodeId, OutgoingStream] = {}
         self._incoming: BoundedDict[NodeId, IncomingStream] = BoundedDict(
             PEERS_MAX, overflow_traced(host, "letter", "peers")
@@ -180,7 +214,7 @@ class LetterPost:
     # Inputs from the owner.
 
     def write(self, to: NodeId, letter: Letter) -> bool:
-        """False if too much waits for `to` already."""
+        """False if too much waits for `to` already, or something for each of `PEERS_MAX` others."""
         now = self._host.now()
         if to == self._host.node:
             self._to_self.append(letter)
@@ -193,8 +227,9 @@ class LetterPost:
             return False
         outgoing = self._outgoing.get(to)
         if outgoing is None:
-            if len(self._outgoing) >= PEERS_MAX:
-                self._forget_idle()
+            if len(self._outgoing) >= PEERS_MAX and not self._forget_idle():
+                self.drop(DropReason.QUEUE_FULL, letter.name, letter.event_id, to)
+                return False
             self._next_stream += 1
             first_wait = max(FIRST_WAIT, 3 * self._usual)
             outgoing = self._outgoing[to] = OutgoingStream(self._next_stream, first_wait, now)
@@ -346,13 +381,13 @@ class LetterPost:
 
     def _repeat(self, to: NodeId, outgoing: OutgoingStream) -> None:
         """Only the first: it shows whether the peer is there, and its answer brings the rest."""
-        outgoing.repair_until = outgoing.confirmed + len(outgoing.copies)
-        self._repeat_first(to, outgoing)
+        self._repeat_one(to, outgoing, 0)
         self._timeouts.after(to, outgoing.wait())
 
-    def _repeat_first(self, to: NodeId, outgoing: OutgoingStream) -> None:
-        outgoing.copies[0] = outgoing.copies[0]._replace(sent_at=self._host.now())
-        self._transmit(to, outgoing, 0, is_repeat=True)
+    def _repeat_one(self, to: NodeId, outgoing: OutgoingStream, place: int) -> None:
+        copy = outgoing.copies[place]
+        outgoing.copies[place] = copy._replace(sent_at=self._host.now(), is_repeat=True)
+        self._transmit(to, outgoing, place, is_repeat=True)
 
     def _transmit(self, to: NodeId, outgoing: OutgoingStream, place: int, *, is_repeat: bool = False) -> None:
         written = outgoing.letters[place]
@@ -377,20 +412,19 @@ class LetterPost:
         took = outgoing.answered(message.number, message.held, now)
         if took is not None:
             self._usual += (took - self._usual) // 8
-        if message.expected <= outgoing.confirmed:
-            is_overtaken = message.number >= outgoing.confirmed + OVERTAKEN
-            if is_overtaken and outgoing.copies and outgoing.confirmed >= outgoing.repair_until:
-                self._repeat(sender, outgoing)
+        has_moved = message.expected > outgoing.confirmed
+        if message.expected >= outgoing.confirmed:
+            outgoing.confirm(message.expected, message.early)
+        for place in outgoing.lost()[:REPEATED_AT_ONCE]:
+            self._repeat_one(sender, outgoing, place)
+        if not has_moved:
             return
-        outgoing.confirm(message.expected)
         self._limit.on_success()
         self._in_line.pop(sender, None)  # what is missing now has waited for nothing yet
         outgoing.progress_at = now
         outgoing.is_unreachable = False
         if outgoing.copies:
             self._timeouts.after(sender, outgoing.wait())
-            if outgoing.confirmed < outgoing.repair_until:
-                self._repeat_first(sender, outgoing)
         elif not outgoing.letters:
             self._timeouts.cancel(sender)
         self._send_ahead(sender, outgoing)
@@ -401,10 +435,12 @@ class LetterPost:
     def _reset(self, peer: NodeId) -> None:
         self._owner.on_reset(peer, self.abandon(peer))
 
-    def _forget_idle(self) -> None:
-        """Room for another peer: the first that has nothing on its way, or the first at all."""
+    def _forget_idle(self) -> bool:
+        """Room for another peer: the first that nothing waits for, if there is one."""
         idle = next((peer for peer, outgoing in self._outgoing.items() if not outgoing.letters), None)
-        self.abandon(next(iter(self._outgoing)) if idle is None else idle)
+        if idle is not None:
+            self.abandon(idle)
+        return idle is not None
 
     # Receiving.
 
@@ -424,16 +460,32 @@ class LetterPost:
         while incoming.expected in incoming.early:
             arrived.append(incoming.early.pop(incoming.expected))
             incoming.expected += 1
-        self._acknowledge(sender, segment, incoming.expected)
+        self._acknowledge(sender, segment, incoming.expected, incoming.early)
         for letter, taken, held in arrived:
             self._owner.on_letter(sender, letter, taken, held)
 
     def _acknowledge(
-        self, to: NodeId, segment: StreamSegment, expected: int, *, unknown: bool = False
+        self,
+        to: NodeId,
+        segment: StreamSegment,
+        expected: int,
+        early: Collection[int] = (),
+        *,
+        unknown: bool = False,
     ) -> None:
         number, held = segment.number, segment.held
+        is_prompt = (
+            bool(early)
+            or held >= REPEATED_AFTER
+            or number - segment.confirmed >= HALF_A_WINDOW
+            or octets(segment.letter) > LARGE
+        )
+        bits = sum(1 << (one - expected - 1) for one in early)
         self._datagrams.send(
-            to, StreamAcknowledgement(segment.stream, expected, self.boot, number, held, unknown)
+            to,
+            StreamAcknowledgement(
+                segment.stream, expected, self.boot, number, held, unknown, bits, is_prompt
+            ),
         )
 
 

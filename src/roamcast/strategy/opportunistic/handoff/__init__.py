@@ -27,6 +27,7 @@ broker is asked. Order is kept all the same. `stateless`: the states stay, so it
 
 from collections.abc import Callable
 
+from roamcast.strategy.opportunistic.consumers import generation_of
 from roamcast.strategy.opportunistic.handoff.destination import BrokerLoad, Destination
 from roamcast.strategy.opportunistic.handoff.source import Source
 from roamcast.strategy.opportunistic.homes import Homes
@@ -112,14 +113,15 @@ class Handoffs(NodePart):
     def _on_detour(self, sender: NodeId, message: Detour, held: Micros) -> None:
         """Step 4. The answer goes out whether or not it was news: the source waits for it."""
         boot = self._overlay.boot_of(message.home)
-        if message.source == message.home != self._host.node and (
-            # A client has given this home up. Its modulators go to the one that it chose, from here or from
-            # the broker that it was handed off to.
-            self.source.on_claimed(message, boot)
-            or self.destination.on_claimed(message)
-            or pass_claim_on(self._shared, message)
-        ):
-            return
+        # A client has given this home up if it has chosen anew; a source that rolls back names itself too.
+        # Its modulators go to the home that it chose, from here or from the broker that it was handed off to.
+        known = self._consumers.version(message.consumer)
+        is_claim = generation_of(message.version) > generation_of(known)
+        if is_claim and message.source == message.home != self._host.node:
+            if self.source.on_claimed(message, boot) or self.destination.on_claimed(message):
+                return
+            if pass_claim_on(self._shared, message):
+                return
         self._consumers.switch(message.consumer, message.version, message.home, boot)
         self._post.write(message.source, Switched(message.consumer, message.version))
 

@@ -306,14 +306,18 @@ class Source(NodePart):
     # Going on here.
 
     def _roll_back(self, leaving: Leaving) -> None:
-        """The destination does not answer, and nothing has moved: everyone sends here again."""
+        """The destination does not answer, and nothing has moved: everyone sends here again. Where the move
+        waited for the processor nothing was read meanwhile; what came is read now."""
         client = leaving.client
         client.version = leaving.version + 1
         leaving.waiting = self._suppliers(client)
         self._detour(leaving, client.version, self._host.node)
         self._post.write(leaving.to, Cancelled(client.node, leaving.version))
         self._end(leaving, "rolled_back")
+        self._homes.enter(client, [])
         self._homes.tell(client)
+        for held in leaving.behind:
+            self._reading.on_carried(held.aged(self._host.now()))
 
     def _resume(self, leaving: Leaving) -> None:
         """The destination has lost what we gave it: serve the client again, from what we kept."""
