@@ -323,17 +323,17 @@ SIZES: dict[str, tuple[int, int]] = {
     "filter": (2_590, 21),
     "gateway": (4_444, 32),  # large payloads that wait in the store
     "kit": (780, 12),  # newcomers, from epidemic
-    "lab": (9_060, 91),  # least and greatest of published runs
+    "lab": (9_073, 91),  # put back what was undone
     "modulator": (234, 4),
     "modules at the top": (1_665, 19),
     "pages": (32, 1),
-    "runtime": (6_385, 49),  # what a store pushed out is noted
+    "runtime": (6_410, 50),  # put back what was undone
     "scenario": (711, 6),
     "sealing": (643, 7),  # forget
-    "strategy": (13_060, 93),  # opportunistic heals in 0.3 s and keeps its promises
+    "strategy": (13_119, 93),  # put back what was undone
     "testing": (527, 4),  # promises are tested on every strategy
-    "underlay": (1_968, 15),  # AODV (RFC 3561), under 500 statements
-    "wire": (701, 7),  # forget
+    "underlay": (2_025, 15),  # put back what was undone
+    "wire": (702, 7),  # put back what was undone
     "world": (2_410, 26),
     "xml": (529, 5),
 }

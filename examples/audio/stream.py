@@ -18,8 +18,6 @@ Reported: goodput (packets that came, of those sent), the longest gap in what wa
 import argparse
 import asyncio
 import sys
-import tempfile
-import threading
 import time
 import wave
 from collections.abc import Callable
@@ -223,48 +221,27 @@ async def emulate(
 ) -> dict[int, Listener]:
     """In real time, with a `roamcast node` process for each node, through their sockets."""
     from roamcast.client import ClientError
-    from roamcast.runtime.emulate.emulation import Emulation
-    from roamcast.runtime.emulate.stage import Stage
+    from roamcast.runtime.emulate.programs import play_on
 
-    with tempfile.TemporaryDirectory(prefix="rc-") as name:
-        folder = Path(name)
-        scenario = _scenario(packets, vanish)
-        failed: list[BaseException] = []
-        ended = threading.Event()
+    scenario = _scenario(packets, vanish)
+    listeners = {node: Listener() for node in range(scenario.nodes) if node != SOURCE}
 
-        def run() -> None:
-            try:
-                Emulation(scenario, folder=folder).run()
-            except BaseException as error:
-                failed.append(error)
-            finally:
-                ended.set()
+    async def play(sockets: list[Path]) -> None:
+        await asyncio.sleep(START_S)
+        listening = [
+            asyncio.ensure_future(receive("stream", sockets[node], patience, listener))
+            for node, listener in listeners.items()
+        ]
+        await asyncio.sleep(SUBSCRIBED_S)
+        with suppress(*([] if vanish is None else [ClientError])):
+            await send(packets, "stream", sockets[SOURCE], lifetime)
+        await asyncio.wait(listening, timeout=patience)
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
 
-        running = threading.Thread(target=run)
-        running.start()
-        try:
-            sockets = [Stage(folder).socket_of(node) for node in range(scenario.nodes)]
-            while not all(socket.exists() for socket in sockets) and not ended.is_set():
-                await asyncio.sleep(0.1)
-            listeners = {node: Listener() for node in range(scenario.nodes) if node != SOURCE}
-            if not ended.is_set():
-                await asyncio.sleep(START_S)
-                listening = [
-                    asyncio.ensure_future(receive("stream", sockets[node], patience, listener))
-                    for node, listener in listeners.items()
-                ]
-                await asyncio.sleep(SUBSCRIBED_S)
-                with suppress(*([] if vanish is None else [ClientError])):
-                    await send(packets, "stream", sockets[SOURCE], lifetime)
-                await asyncio.wait(listening, timeout=patience)
-                for task in listening:
-                    task.cancel()
-                await asyncio.gather(*listening, return_exceptions=True)
-        finally:
-            running.join()
-        if failed:
-            raise failed[0]
-        return listeners
+    await play_on(scenario, play)
+    return listeners
 
 
 START_S = 5.0  # the tree has formed

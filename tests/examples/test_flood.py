@@ -1,15 +1,20 @@
 """Flood watch: water is neither lost nor made, flows downhill, and goes on in another broker."""
 
+import subprocess
 import sys
+import time
+import zlib
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples.live_nodes import nodes_with_functions
 
 FOLDER = Path(__file__).parents[2] / "examples" / "flood"
 sys.path.insert(0, str(FOLDER))
 
+import flood_functions  # type: ignore[import-not-found]  # noqa: E402
 import flood_watch  # type: ignore[import-not-found]  # noqa: E402
 
 from roamcast.errors import InputError, WireError  # noqa: E402
@@ -140,3 +145,41 @@ def test_maps_arrive_on_all_four_topologies_and_are_drawn(tmp_path: Path) -> Non
     assert last.moment == rain.BEGIN + timedelta(hours=195, minutes=15)
     flood_watch.draw(last, tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 10_000
+
+
+def test_doubles_come_through_to_the_last_digit_and_rubbish_is_none() -> None:
+    grid = np.random.default_rng(1).random((100, 100))
+    payload = flood_functions.deflated(grid)
+    read = flood_functions.inflated(payload, grid.size)
+    assert read is not None and (read.reshape(grid.shape) == grid).all()
+    for wrong in (b"", b"rubbish", payload[:-5], payload + b"more", zlib.compress(bytes(8 * grid.size + 8))):
+        assert flood_functions.inflated(wrong, grid.size) is None
+    bomb = zlib.compress(bytes(100_000_000))
+    assert flood_functions.inflated(bomb, grid.size) is None
+
+
+def test_the_model_gives_doubles_for_doubles() -> None:
+    model = flood_functions.DoubleRunoff(RunoffParameters(infiltration=0), np.zeros((2, 2), np.int64))
+    rain_fallen = np.full((2, 2), 0.123)
+    event = Event(1, 1, {"rows": 2, "columns": 2}, flood_functions.deflated(rain_fallen))
+    content = model.process(event)
+    assert content is not None and model.rained == 4 * 123
+    depth = flood_functions.inflated(content.payload, 4)
+    assert depth is not None and depth.sum() * MM == pytest.approx(4 * 123 - model.left)
+
+
+@pytest.mark.realtime
+def test_rain_sent_from_one_device_is_seen_as_water_on_another(tmp_path: Path) -> None:
+    with nodes_with_functions(tmp_path, FOLDER / "flood_functions.py") as (sender, client):
+        program = [sys.executable, str(FOLDER / "live.py")]
+        watching = subprocess.Popen(
+            [*program, "watch", "--socket", str(client), "--events", "5", "--out", str(tmp_path / "maps")],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(5.0)  # the client's broker is found, and the sender knows of it
+        sending = [*program, "send", "--socket", str(sender), "--events", "5", "--every", "0.3"]
+        subprocess.run(sending, check=True, capture_output=True)
+        said, _ = watching.communicate(timeout=120)
+    assert said.startswith("5 of 5 maps arrived"), said
+    assert (tmp_path / "maps" / "depth.png").read_bytes().startswith(b"\x89PNG")

@@ -5,7 +5,7 @@ strategy runs over any of them. Listeners hear of changes at the instant the und
 that send nothing are here too: `NoUnderlay` and `IdealUnderlay`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -96,6 +96,7 @@ class Underlay(Layer):
     """The base: no neighbours, no routes. Real underlays override the questions."""
 
     _listener: UnderlayListener | None = None
+    _on_rider: Callable[[NodeId, bytes], object] | None = None
 
     def listen(self, listener: UnderlayListener) -> None:
         self._listener = listener
@@ -103,6 +104,16 @@ class Underlay(Layer):
     def on_link_failure(self, neighbour: NodeId) -> None:
         """A strategy's unicast to a neighbour failed. An underlay may take the link for lost; most rely on
         their own link sensing."""
+
+    def ride(self, key: str, payload: bytes) -> bool:
+        """Take octets of the strategy along with the next message that goes to all neighbours anyway: no
+        frame of its own, no promise that it arrives. What waits under the same key is replaced. False: the
+        underlay has no such message, or no room in it."""
+        return False
+
+    def hear_riders(self, on_rider: Callable[[NodeId, bytes], object]) -> None:
+        """Whom to call with what neighbours let ride."""
+        self._on_rider = on_rider
 
     def neighbours(self) -> list[NodeId]:
         """One-hop neighbours with a link in both directions, in increasing order."""
@@ -143,6 +154,10 @@ class Underlay(Layer):
     def _report_down(self, neighbour: NodeId) -> None:
         if self._listener is not None:
             self._listener.on_neighbour_down(neighbour)
+
+    def _report_ridden(self, neighbour: NodeId, payload: bytes) -> None:
+        if self._on_rider is not None:
+            self._on_rider(neighbour, payload)
 
     def _report_routes(self) -> None:
         if self._listener is not None:

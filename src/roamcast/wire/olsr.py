@@ -8,6 +8,7 @@
     MID        | interface address 32 … |
     HNA        | network 32 | netmask 32 | network 32 | netmask 32 | …
     NODE       | node number 32 | flags 8 | reserved 24 |   ours: of the types for private use (18.4)
+    RIDER      | octets of the sender's strategy |             likewise; for neighbours, beside a HELLO
 
 A decoder answers or raises `WireError`, whatever the octets. The RFC does not say what becomes of a malformed
 packet. Here: a packet whose sizes do not add up is refused whole, because nothing in it can be trusted to
@@ -63,6 +64,7 @@ class MessageType(IntEnum):
     MID = 3
     HNA = 4
     NODE = 167  # ours
+    RIDER = 168  # ours
 
 
 class LinkType(IntEnum):

@@ -248,7 +248,10 @@ def test_without_values_nothing_is_decided(tmp_path: Path) -> None:
         CSMA_AT_2 + "claim = { at_least = 0.0 }",
         'at = { "world.radio.model" = "csma" }\nclaim = { falls = "workload.rate" }',
     ):
-        row = judged(tmp_path, rule, delivery_ratio=nothing)
+        assert judged(tmp_path, rule, delivery_ratio=nothing).verdict == "not run"
+        ended = results(AXES, [1, 2], delivery_ratio=nothing)
+        ended.runs.extend(Run(f"{cell:04}-1-x", cell, 1, "ok", "") for cell in range(6))
+        (row,) = rows(load_figure(tmp_path / "paper" / "figure.toml"), "quick", ended)
         assert row.verdict == "undecided" and row.ours is None and "no run gave a value" in row.detail
 
 
@@ -259,7 +262,7 @@ def test_a_seed_without_a_value_is_named(tmp_path: Path) -> None:
     half = results(AXES, [1, 2, 3], delivery_ratio=ratios)
     half.runs.extend(Run(f"{4:04}-{seed}-x", 4, seed, "ok", "") for seed in (1, 2, 3))
     (row,) = rows(figure, "quick", half)
-    assert row.agrees and row.seeds == [1, 3] and row.detail == "no value of seed 2"
+    assert row.agrees and row.seeds == [1, 3] and row.detail == "without seed 2"
 
 
 def test_undecided_verdicts_ask_for_seeds_of_their_cells(tmp_path: Path) -> None:
@@ -537,4 +540,4 @@ def test_what_an_interrupted_reproduction_has_is_written(
     with pytest.raises(KeyboardInterrupt):
         reproduce(None, "quick", tmp_path / "out", published=published)
     (row,) = json.loads((tmp_path / "out" / "reproduction.json").read_text())
-    assert row["verdict"] == "undecided" and row["ours"] is None
+    assert row["verdict"] == "not run" and row["ours"] is None

@@ -76,7 +76,7 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
         Memorized, events, hops, numbers, st.one_of(st.none(), st.tuples(numbers, numbers)), identifiers
     ),
     st.builds(InterestChange, numbers, numbers, identifiers, st.booleans()),
-    st.builds(Check, digests, digests, st.booleans()),
+    st.builds(Check, digests, digests, st.booleans(), st.one_of(st.none(), numbers)),
     st.builds(
         Lists,
         st.one_of(st.none(), keys),
@@ -95,8 +95,9 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
             st.builds(InterestRegister, numbers, numbers, st.lists(identifiers, max_size=3).map(tuple)),
             max_size=4,
         ).map(tuple),
+        st.booleans(),
     ),
-    st.builds(Attach, numbers, digests, digests, keys),
+    st.builds(Attach, numbers, digests, digests, keys, st.one_of(st.none(), numbers)),
     st.builds(
         BrokerAnswer, numbers, st.one_of(st.none(), st.lists(numbers, max_size=4).map(tuple)), keys, keys
     ),
@@ -288,7 +289,7 @@ def test_what_was_asked_for_by_inheritance_and_comes_late_is_news_again(comes_af
     host.advance(comes_after * SECOND)
     host.sent.clear()
     chapar.on_receive(1, CODEC.encode(Memorized(event, 0, 0)))
-    chapar.on_receive(1, CODEC.encode(Records((InterestRegister(7, 1, (b"",)),))))
+    chapar.on_receive(1, CODEC.encode(Records((InterestRegister(7, 1, (b"",)),), True)))
     host.advance(SECOND // 10)
     flooded = [type(CODEC.decode(sent.frame.payload)) for sent in host.sent if sent.to is None]
     assert (Memorized in flooded, Records in flooded) == (comes_after == 90,) * 2

@@ -6,14 +6,20 @@ cannot be told from D.2 and D.4. In case 5 the text (node 1 joins by node 4) and
 activation ends at node 5) disagree; the text is followed.
 """
 
+from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
+import pytest
 from tests.strategy.tree.network import Network, Pair, Sent
 
 from roamcast.strategy.tree.overlay.messages import (
     Activation,
+    Confirm,
     GroupHello,
     Label,
+    OfRequest,
+    Purpose,
     ReplyStage,
     RouteReply,
     RouteRequest,
@@ -24,9 +30,17 @@ from roamcast.units import NodeId
 GL = 2  # the leader in all figures
 
 
-def led(nodes: Iterable[NodeId], links: Iterable[Pair], leaders: Iterable[NodeId] = (GL,)) -> Network:
+OPTIONS = TreeOptions(preset="driving", reply_wait=0.2, ttl_increment=10)
+
+
+def led(
+    nodes: Iterable[NodeId],
+    links: Iterable[Pair],
+    leaders: Iterable[NodeId] = (GL,),
+    options: TreeOptions = OPTIONS,
+) -> Network:
     """A network whose trees have the given leaders: an old sequence number makes others go below."""
-    network = Network(nodes, options=TreeOptions(preset="driving", reply_wait=0.2, ttl_increment=10))
+    network = Network(nodes, options=options)
     for age, leader in enumerate(leaders):
         network.nodes[leader].table.label = Label(100 - 40 * age, leader, 0)
     for link in links:
@@ -42,11 +56,11 @@ def edges(network: Network, joined: Iterable[NodeId] = ()) -> set[str]:
     found: set[str] = set()
     lost_below = {r.node for r in network.records if r.change == "link_down" and r.role == "upstream"}
     found |= {f"A.2@{node}" for node in lost_below}
-    asked = {each.message.requester: each.message for each in network.of(RouteRequest)}  # type: ignore[union-attr]
-    for node, request in asked.items():
-        if not request.reconnect:  # type: ignore[union-attr]
-            found.add(f"A.1@{node}")
-            found |= _repair_edges(network, node)
+    requests = [each.message for each in network.of(RouteRequest)]
+    asked = {each.requester for each in requests if not each.reconnect}  # type: ignore[union-attr]
+    for node in asked:
+        found.add(f"A.1@{node}")
+        found |= _repair_edges(network, node)
     gave_up = {r.node for r in network.records if r.change == "role_off"}
     found |= {f"B.1@{each.sender}" for each in network.of(GroupHello) if each.message.standing.hops == 0}  # type: ignore[union-attr]
     found |= {f"B.2@{node}" for node in gave_up}
@@ -135,15 +149,17 @@ def test_case_2_two_partitions_are_merged_by_nodes_between_their_leaders() -> No
 
 
 def test_case_3_a_node_disappears_and_another_appears_elsewhere() -> None:
-    network = led([1, 2, 3, 4], [(2, 3), (2, 4), (1, 3)])
+    # Node 6, below 1, is not in the figure: a node with nobody in range leads at once and asks no one.
+    network = led([1, 2, 3, 4, 6], [(2, 3), (2, 4), (1, 3), (1, 6)])
     network.crash(3)
     network.boot(5)
     network.connect((2, 5), (4, 5))
     network.run(8)
-    assert network.tree() == {(2, 4), (2, 5)} and network.leaders() == [1, GL]
-    assert edges(network, joined=[5]) >= names("A.1@1, A.4@1, B.1@2, B.4@2") - names("A.1@1, A.4@1")
-    # Nobody is in range of node 1, so it leads at once and asks no one (A.1, A.4 without the waiting).
-    assert any(r.node == 1 and r.change == "role_on" for r in network.records)
+    assert network.tree() == {(2, 4), (2, 5), (1, 6)} and network.leaders() == [1, GL]
+    assert edges(network, joined=[5]) >= names("A.1@1, A.4@1, B.1@2, B.1@1, B.4@2")
+    requests = [each.message for each in network.of(RouteRequest) if each.sender == 1]
+    repairs = [each for each in requests if not each.reconnect]  # type: ignore[union-attr]
+    assert len(repairs) == 2  # REQUEST_RETRIES
 
 
 def test_case_4_a_lost_upstream_is_replaced_by_way_of_descendants() -> None:
@@ -172,3 +188,35 @@ def test_case_5_a_node_that_joins_chooses_the_better_of_two_ways() -> None:
     assert edges(network, joined=[1]) >= names(
         "B.1@2, B.2@1, B.4@1, C.1@5, C.1@4, C.2@2, D.1@5, D.1@4, E.2@1, E.1@4, E.4@4"
     )
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (2, 1), (2, 3)])
+def test_a_merge_takes_the_messages_of_equation_4_2(left: int, right: int) -> None:
+    """GL1 is `left` hops from C1, GL2 `right` hops from C2, and C1 and C2 come into range. The work counts
+    the hops of a request, a reply and an activation: equation 4.2, which equals 4.1. Ours confirms links
+    besides: each that was turned round, and the new one."""
+    size = left + right + 2
+    first = [(node, node + 1) for node in range(left)]
+    second = [(node - 1, node) for node in range(size - 1, left + 1, -1)]
+    options = TreeOptions(preset="driving", additions=False, quiet_probes=False, jitter=0.0)
+    # GL1 has the better label, so GL2 steps down, as in 4.4.
+    network = led(range(size), first + second, leaders=[0, size - 1], options=options)
+    assert network.leaders() == [0, size - 1]
+    network.connect((left, left + 1))
+    network.run(0.01)
+    network.sent.clear()
+    search = network.nodes[0].protocol.search  # type: ignore[attr-defined]
+    network.step(0, partial(search.generate_rreq, Purpose.RECONNECT))
+    network.run(1.2)
+    assert network.leaders() == [0] and len(network.tree()) == size - 1
+    asked = network.sent[0].message
+    assert isinstance(asked, RouteRequest)
+    hops = Counter(
+        type(each.message)
+        for each in network.sent
+        if isinstance(each.message, OfRequest) and each.message.request == asked.request
+    )
+    # The request is broadcast by GL1 and each node down to C1, whose broadcast is the hop to C2.
+    assert hops == {RouteRequest: left + 1 + right, RouteReply: left + 1 + right, Activation: left + 1}
+    assert hops.total() == 3 * (left + 1) + 2 * right  # equation 4.1
+    assert len(network.of(Confirm)) == right + 1

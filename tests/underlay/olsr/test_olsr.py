@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roamcast.errors import ScenarioError
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason, OverlayChanged
 from roamcast.underlay.addresses import Subnet
@@ -628,3 +629,64 @@ def test_no_packet_however_hostile_raises_or_breaks_the_tables(
     assert len(drops) >= sum(damaged for *_, damaged in story)
     bench.host.advance(400 * SECOND)
     assert bench.olsr.known_nodes() == [] and bench.olsr.relays() == []
+
+
+# Messages larger than a packet (sections 6.2 and 9.3), and what rides on HELLOs.
+
+
+def test_what_does_not_fit_a_packet_goes_in_several() -> None:
+    bench = Bench(packet_max=100)
+    relay = link_code(LinkType.SYMMETRIC, NeighbourType.RELAY)
+    for sender in range(1, 41):
+        bench.hello(sender, {0: relay})
+    bench.olsr.on_start()
+    bench.host.advance(6 * SECOND)
+    assert all(len(sent.frame.payload) <= 100 for sent in bench.host.sent)
+    messages = bench.sent()
+    hellos = [decode_hello(m.body).links for m in messages if m.type == MessageType.HELLO]
+    assert set().union(*hellos) == {SUBNET.address(node) for node in range(1, 41)}
+    tcs = [decode_tc(m.body) for m in messages if m.type == MessageType.TC]
+    assert len({tc.ansn for tc in tcs}) == 1 and len(tcs) > 1
+    assert frozenset().union(*(tc.advertised for tc in tcs)) == {SUBNET.address(n) for n in range(1, 41)}
+
+
+def test_octets_of_the_strategy_ride_once_on_the_next_hello_and_only_neighbours_are_believed() -> None:
+    bench = Bench()
+    heard: list[tuple[int, bytes]] = []
+    bench.olsr.hear_riders(lambda sender, payload: heard.append((sender, payload)))
+    bench.olsr.on_start()
+    assert bench.olsr.ride("a", b"old") and bench.olsr.ride("a", b"new") and bench.olsr.ride("b", b"other")
+    assert not bench.olsr.ride("c", bytes(1_000))
+    bench.host.advance(2 * SECOND)
+    (frame,) = bench.host.sent
+    assert frame.frame.message == "rider"
+    assert [(m.type, m.ttl) for m in bench.sent()] == [(MessageType.HELLO, 1)] + [(MessageType.RIDER, 1)] * 2
+    bench.host.advance(2 * SECOND)
+    assert {m.type for m in bench.sent()} == {MessageType.HELLO}
+    bench.send(1, MessageType.RIDER, 1, b"of a stranger", ttl=1)
+    bench.hello(1)
+    bench.send(1, MessageType.RIDER, 7, b"in another's name", ttl=1)
+    bench.send(1, MessageType.RIDER, 1, b"mine", ttl=1)
+    assert heard == [(1, b"mine")]
+
+
+@pytest.mark.parametrize("name", ["hello_interval", "tc_interval"])
+def test_an_interval_beyond_the_longest_validity_is_refused(name: str) -> None:
+    OlsrOptions(**{name: 299.0})  # type: ignore[arg-type]
+    with pytest.raises(ScenarioError, match=f"{name}: is 300.0; allowed: less than validity_max, 300.0"):
+        OlsrOptions(**{name: 300.0})  # type: ignore[arg-type]
+
+
+def test_a_link_that_counts_again_after_a_loss_is_named_by_a_code_that_exists() -> None:
+    """Section 6.1.1 has no symmetric link to a node that is no neighbour."""
+    bench = Bench(link_layer_notification=1)
+    for _ in range(2):
+        bench.hello(1)
+        bench.host.advance(2 * SECOND)
+    bench.olsr.on_link_failure(1)
+    for _ in range(3):
+        bench.host.advance(2 * SECOND - 1)
+        bench.hello(1)
+    bench.host.advance(SECOND // 2)  # the link was held lost for 6 s, and no HELLO has come since
+    bench.olsr._send_hello()
+    assert bench.sent_hello().links == {SUBNET.address(1): SYMMETRIC}

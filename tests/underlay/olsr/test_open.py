@@ -154,6 +154,29 @@ def test_each_interface_has_its_own_hello_and_names_the_neighbours_of_the_others
     assert hellos[SECOND_ONE].links == {RIGHT: RELAY, LEFT: ELSEWHERE}
 
 
+def test_a_neighbour_that_is_pending_on_one_interface_is_named_there_as_one_of_the_other() -> None:
+    """With hysteresis: the second interface hears it well, the first one every fourth packet."""
+    bench = OpenBench(FIRST, SECOND_ONE, hysteresis=True)
+    bench.olsr.on_start()
+    for number in range(8):
+        bench.sequence = number
+        bench.hello(SECOND_ONE, RIGHT, {SECOND_ONE: SYMMETRIC}, main=LEFT)
+        bench.sequence = 1_000 + 4 * number
+        bench.hello(FIRST, LEFT, {FIRST: SYMMETRIC})
+        bench.host.advance(2 * SECOND)
+    assert bench.olsr.links() == {LEFT: LinkType.LOST, RIGHT: LinkType.SYMMETRIC}
+    assert bench.hellos()[FIRST].links == {LEFT: ELSEWHERE}
+
+
+def test_each_interface_has_relays_of_its_own() -> None:
+    """Section 8.3. Both neighbours reach `FAR`; one relay would do for the node, but what it sends on the
+    other interface would not be repeated there."""
+    bench = OpenBench(FIRST, SECOND_ONE)
+    bench.hello(FIRST, LEFT, {FIRST: SYMMETRIC, FAR: SYMMETRIC})
+    bench.hello(SECOND_ONE, RIGHT, {SECOND_ONE: SYMMETRIC, FAR: SYMMETRIC, LEFT: SYMMETRIC})
+    assert bench.olsr.own_relays() == {LEFT, RIGHT}
+
+
 def test_other_interfaces_are_announced_by_mid() -> None:
     bench = two_interfaces()
     bench.host.advance(6 * SECOND)

@@ -170,11 +170,14 @@ def _judged(quantity: Quantity, results: Results) -> tuple[str, Sample, str]:
     judged = [(decide(_figure(quantity, s), quantity.agreed, quantity.better), s) for s in samples]
     # Every step of an order must hold: one that does not is the verdict, else one that is undecided.
     verdict, sample = min(judged, key=lambda found: (_GRAVEST.index(found[0]), _mean(found[1])))
-    cells = quantity.cells(results.description.axes)
-    ran = {run.seed for run in results.runs if run.cell in cells} - sample.keys()
-    missing = (
-        _NOTHING if not sample else f"no value of seed {', '.join(map(str, sorted(ran)))}" if ran else ""
-    )
+    by_cell = [
+        {run.seed for run in results.runs if run.cell == cell}
+        for cell in quantity.cells(results.description.axes)
+    ]
+    if not sample and not any(by_cell):
+        return NOT_RUN, {}, ""
+    empty = ", ".join(map(str, sorted(set.intersection(*by_cell) - sample.keys())))
+    missing = _NOTHING if not sample else f"without seed {empty}" if empty else ""
     detail = "; ".join(filter(None, [detail, missing]))
     return CALIBRATED if quantity.calibrated else verdict, sample, detail
 

@@ -65,7 +65,7 @@ class ReportedSweep:
         return min(values) != max(values)
 
 
-SHARES = ("delivery_ratio", "delivery_ratio_reachable", "reachable_ratio", "own_control_ratio")
+SHARES = ("delivery_ratio", "delivery_ratio_reachable", "reachable_ratio")
 """Ratios that cannot exceed 1."""
 PANELS_MAX = 4  # combinations of other axes that get figures of their own
 DIGITS = 6  # of a number on the page

@@ -67,7 +67,7 @@ RELATIONS: dict[str, str] = {
         SELECT o.run AS run, o.change AS change, o.value AS value, o.t >= r.warmup AS counted,
             r.duration - r.warmup AS span
         FROM overlay o JOIN runs r ON r.run = o.run
-        WHERE o.change IN ('link_up', 'link_down', 'repaired') AND o.role <> 'upstream'""",
+        WHERE o.change IN ('link_up', 'link_down', 'repaired') AND o.role NOT IN ('upstream', 'pruned')""",
     # A crash ends a node's roles without a record of its own. Of changes at one instant the loss comes
     # first, and a role that is reported twice counts once.
     "role_changes": """
@@ -191,6 +191,7 @@ def _path_hops(kind: str) -> str:
         / NULLIF(SUM(CASE WHEN kind = '{kind}' THEN pairs ELSE 0 END), 0)"""
 
 
+_FOR_ONE = "kind = 'control' AND layer <> 'underlay' AND message <> 'grph'"
 _REPAIRED = "CASE WHEN change = 'repaired' AND counted THEN value END"
 
 _OWN: dict[str, Metric] = {
@@ -308,10 +309,11 @@ _OWN: dict[str, Metric] = {
     ),
     "own_control_ratio": Metric(
         "",
-        "share of the control octets that nodes sent for their own operation",
+        "control octets that nodes sent for themselves over those for others, what is for all apart",
         "frames",
-        "SUM(CASE WHEN kind = 'control' AND own THEN size ELSE 0 END) * 1e0"
-        " / NULLIF(SUM(CASE WHEN kind = 'control' THEN size ELSE 0 END), 0)",
+        # Beacons and group hellos are for all (acyclic overlay, 6.2.2).
+        f"SUM(CASE WHEN {_FOR_ONE} AND own THEN size ELSE 0 END) * 1e0"
+        f" / NULLIF(SUM(CASE WHEN {_FOR_ONE} AND NOT own THEN size ELSE 0 END), 0)",
     ),
     "link_breaks_per_s": Metric(
         "1/s",

@@ -50,7 +50,7 @@ class Attachment(Part):
         )
         # The latest offer to each node.
         self._offers: BoundedDict[NodeId, frozenset[EventId]] = BoundedDict(NODES_MAX, unreported)
-        self._has_passes = self._options.absent_subscribers != "digest"
+        self._has_passes = self._in_force.absent_subscribers != "digest"
 
     # The node's side.
 
@@ -67,15 +67,16 @@ class Attachment(Part):
         candidates = [node for node in candidates if not self._messenger.is_broken(node)] or candidates
         if self.broker not in candidates:
             self.broker = candidates[0] if candidates else None
-            self.check()
+            self.check(at_once=self._in_force.meeting_check)
 
     def on_failure(self, _: object = None) -> None:
         """A frame to the broker was lost: take another one, or ask the same again in a moment."""
         self.choose()
         self._check_timer.after(micros(self._in_force.retry_delay))
 
-    def check(self) -> None:
-        """Compare versions and digests with the broker, and ask for what is missing."""
+    def check(self, at_once: bool = False) -> None:
+        """Compare versions and digests with the broker, and ask for what is missing. Unless something waits
+        for the answer it rides on the next HELLO, and is no frame of its own."""
         if self.broker is None:
             return
         own = self.own_events()
@@ -85,8 +86,10 @@ class Attachment(Part):
             digest_of((memo.event.sequence,) for memo in own),
             b"" if self._has_passes else digest_of(received),
             tuple(self._inbox.ask()),
+            self.broker,
         )
-        self._messenger.send(attach, self.broker, own=True, on_failure=self.on_failure)
+        is_urgent = at_once or bool(attach.waiting)
+        self._messenger.ride(attach, self.broker, at_once=is_urgent, own=True, on_failure=self.on_failure)
 
     def hand_in(self, memo: Memo) -> None:
         """Publish in one hop: send an own event to the broker, in the order of the calls. Without a
@@ -139,8 +142,10 @@ class Attachment(Part):
     # The broker's side.
 
     def on_attach(self, sender: NodeId, attach: Attach) -> None:
+        if attach.to not in (None, self._host.node):
+            return
         if not self._brokers.is_broker:
-            self._messenger.send(Decline(), sender)
+            self._messenger.decline(sender)
             return
         events, now = self._tables.events, self._host.now()
         events.forget_expired(now)
@@ -182,7 +187,7 @@ class Attachment(Part):
             unavailable = memo.unavailable(self._tables.wanted_by(memo))
             for node in self._tables.addresses.nodes(returned(unavailable, neighbours)):
                 self._transfer(node, memo)
-            if self._options.absent_subscribers == "pass_and_purge":
+            if self._in_force.absent_subscribers == "pass_and_purge":
                 memo.notified |= available(unavailable, known)
 
     def on_want(self, sender: NodeId, want: WantOffered) -> None:

@@ -1,13 +1,17 @@
 """Table consistency check, and the exchange of inheritance and check-out (Chapar, section 4.2).
 
 Once per `consistency_interval` a broker broadcasts the digests of its two tables. A neighbouring broker whose
-digests differ answers with lists: the identifiers of its events, and the version of each subscriber's
-register (which does the work of the paper's hash per record, in fewer octets). The first one then sends
-what the other lacks, as in the paper, and asks for what it lacks itself, so that one exchange serves both
-directions. A broker floods on whatever is new to it, so the brokers of a network that heals agree after one
-interval, not after one interval per hop.
+digests differ answers with lists: the identifiers of its events, and the hash of each FMT record
+(`fmt_lists = "hashes"`, in the preset `paper`) or the version of each subscriber's register, which shows in
+fewer octets which side is newer. The first one then sends what the other lacks, as in the paper, and asks for
+what it lacks itself, so that one exchange serves both directions. A broker floods on whatever is new to it.
+So where no frame is lost, the brokers of a network that heals agree after one interval, not after one per
+hop; whoever misses a frame of the flood learns it by its own next check.
 
-Brokers that come into each other's neighbourhood check ahead of time (`meeting_check`). The paper leaves this
+All below up to *Inheritance* is beyond the paper and in force with `meeting_check` alone; without it each
+neighbouring broker that differs answers at once, by unicast.
+
+Brokers that come into each other's neighbourhood check ahead of time. The paper leaves this
 to the periodic check: a node that was alone, and so its own broker, then meets another such node, and neither
 knows what the other wants for up to a whole interval. Contacts of about ten seconds mostly end before that.
 It is the same broadcast, and one serves all brokers that a node meets at once. A broker whose tables
@@ -29,16 +33,14 @@ from itertools import zip_longest
 from typing import Any
 
 from roamcast.event import EventId
-from roamcast.kit.protocol import random_below
+from roamcast.kit.protocol import random_below, trace_overflow
 from roamcast.kit.rates import Prompt
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import BoundedDict, LifetimeDict, unreported
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.memorized_events import MemorizedEvents
 from roamcast.strategy.chapar.messages import (
     LIST_MAX,
     Check,
-    Decline,
     Lists,
     Memorized,
     Request,
@@ -54,14 +56,15 @@ INHERITANCE_TIME: Micros = 60 * SECOND
 MEETING_INTERVAL: Micros = SECOND  # between early checks: a multiple of it, by `kit/rates.py`
 ANSWER_SPREAD: Micros = 20 * MILLISECOND  # per neighbouring broker: all of them hear a check; chosen by us
 SAME_ENOUGH = 2  # checks with our own digests that make another one needless (RFC 6206); chosen by us
+REGISTER = -1  # where an event has its publisher: the item is a subscriber's register
 PART = 64  # entries of each table in one message: about 1,200 octets even where node numbers are large; ours
 
 
 class ConsistencyCheck(Part):
-    def __init__(self, shared: Shared, attachment: Attachment, memorized: MemorizedEvents) -> None:
+    def __init__(self, shared: Shared, attachment: Attachment) -> None:
         super().__init__(shared)
         self._attachment = attachment
-        self._memorized = memorized
+        self._is_prompt = self._in_force.meeting_check
         self._met: set[NodeId] = set()  # brokers in the neighbourhood
         self._early = Prompt(self._host, self.check_all, MEETING_INTERVAL)
         self._same = 0  # checks heard with our own digests, since the early check was asked for
@@ -72,9 +75,10 @@ class ConsistencyCheck(Part):
         )
         # Until when each item is awaited; one that is evicted may be asked for again.
         self._requested: BoundedDict[object, Micros] = BoundedDict(2 * LIST_MAX, unreported)
-        # Registers asked for by inheritance: the brokers around have them already.
-        self.inherited: LifetimeDict[NodeId, Micros] = LifetimeDict(LIST_MAX, unreported, int)
-        self._inheriting_from: NodeId | None = None
+        # What was asked for by inheritance: the brokers around have it already. What does not come in time,
+        # or is evicted, is flooded like anything new.
+        self.inherited: LifetimeDict[tuple[int, int], Micros] = LifetimeDict(2 * LIST_MAX, unreported, int)
+        self._inheriting_from: tuple[NodeId | None, Micros] = (None, 0)  # and until when
 
     # Starting an exchange.
 
@@ -85,12 +89,22 @@ class ConsistencyCheck(Part):
 
     def inherit(self, broker: NodeId) -> None:
         """A new broker fetches the tables of a neighbouring one."""
-        self._inheriting_from = broker
+        self._inheriting_from = broker, self._host.now() + INHERITANCE_TIME
         self.check_one(broker)
 
-    def check_one(self, broker: NodeId) -> None:
-        """Check with one broker; it answers in any case, as a check-out needs."""
-        self._messenger.send(self._check(answer=True), broker)
+    def is_inheriting(self, broker: NodeId) -> bool:
+        """Whether what it answers is what the brokers around have already."""
+        giver, until = self._inheriting_from
+        return broker == giver and self._host.now() < until
+
+    def is_inherited(self, item: tuple[int, int]) -> bool:
+        """Whether it was asked for by inheritance; once."""
+        return self.inherited.pop(item, 0) > self._host.now()
+
+    def check_one(self, broker: NodeId, *, must_answer: bool = False) -> None:
+        """Check with one broker. It answers in any case where the end of a check-out waits for it."""
+        check = self._check(must_answer or self._is_prompt, broker)
+        self._messenger.ride(check, broker, at_once=check.answer)
 
     def look(self) -> None:
         """Compare the brokers around with those met before: roles or neighbours may have changed."""
@@ -98,6 +112,7 @@ class ConsistencyCheck(Part):
         if adjacent - self._met:
             self._check_soon()
         self._met = adjacent
+        self.inherited.expire(self._host.now())
 
     def changed(self) -> None:
         """The tables have changed, by a flood or an exchange: others may not have that yet."""
@@ -111,9 +126,14 @@ class ConsistencyCheck(Part):
 
     def ask(self, broker: NodeId, request: Request, items: Iterable[object]) -> None:
         until = self._host.now() + REQUEST_TIMEOUT
-        self._requested.update(dict.fromkeys(items, until))
-        # If the request is lost, the next broker may be asked for all of it.
-        self._messenger.send(request, broker, on_failure=self._ask_again)
+        asked = dict.fromkeys(items, until)
+        self._requested.update(asked)
+
+        def failed(_: object) -> None:
+            for item in asked:
+                self.on_answered(item)  # the next broker may be asked for it
+
+        self._messenger.send(request, broker, on_failure=failed)
 
     def on_answered(self, item: object) -> None:
         self._requested.pop(item, None)
@@ -121,21 +141,22 @@ class ConsistencyCheck(Part):
     # Inputs.
 
     def on_check(self, sender: NodeId, check: Check) -> None:
+        if check.to not in (None, self._host.node):
+            return
         if not self._brokers.is_broker:
             if check.answer:
-                self._messenger.send(Decline(), sender)
-        elif check.answer:
+                self._messenger.decline(sender)
+        elif check.answer or not self._is_prompt:
             self._answer(sender, check)
         elif self._is_same(check):
             self._to_answer.cancel(sender)
             self._same += 1
             if self._same >= SAME_ENOUGH:
                 self._early.cancel()
-        elif self._to_answer.find(sender) is not None:
-            self._to_answer.add(sender, (check, self._changes), 0)  # it keeps the time that it has
-        elif not self._to_answer.is_full:
+        else:  # a sender that waits already keeps its time
             wait = random_below(self._host, ANSWER_SPREAD * len(self._brokers.adjacent()))
-            self._to_answer.add(sender, (check, self._changes), wait)
+            if not self._to_answer.add(sender, (check, self._changes), wait):
+                trace_overflow(self._host, "consistency", "pending_max")
 
     def on_lists(self, sender: NodeId, lists: Lists) -> int | None:
         """How many entries one of the two lacks; None if the lists are not for this node."""
@@ -156,15 +177,15 @@ class ConsistencyCheck(Part):
         if not self._brokers.has_tables:
             return
         tables, node = self._tables, self._host.node
-        wanted = [tables.register(each) for each in request.subscribers if tables.filters.version(each)]
-        self._messenger.send_registers(sender, wanted)
+        wanted = [tables.register(each) for each in tables.filters.subscribers_of(request.subscribers)]
+        self._messenger.send_registers(sender, wanted, exchanged=True)
         if node in request.subscribers and not tables.filters.version(node):
             self._messenger.send_registers(sender, [tables.register(node)], own=True)
 
     # Checks and their answers.
 
     def _check_soon(self) -> None:
-        if self._in_force.meeting_check:
+        if self._is_prompt:
             self._same = 0
             self._early.ask(1 + len(self._met))
 
@@ -172,10 +193,10 @@ class ConsistencyCheck(Part):
         self._tables.events.forget_expired(self._host.now())
         return (check.events, check.filters) == self._tables.digests()
 
-    def _check(self, answer: bool = False) -> Check:
+    def _check(self, answer: bool = False, to: NodeId | None = None) -> Check:
         self._tables.events.forget_expired(self._host.now())
         self._inbox.ask()
-        return Check(*self._tables.digests(), answer)
+        return Check(*self._tables.digests(), answer, to)
 
     def _answer_late(self, sender: NodeId, heard: tuple[Check, int]) -> None:
         """Not if the tables have changed since: then what made them differ is on its way already, and the
@@ -189,12 +210,15 @@ class ConsistencyCheck(Part):
         tables.events.forget_expired(now)
         of_events, of_filters = tables.digests()
         events = None if check.events == of_events else tables.events.known()
-        versions = None if check.filters == of_filters else tables.filters.versions()
+        versions = None if check.filters == of_filters else tables.filters.listed()
         if check.answer or events is not None or versions is not None:
-            told = list_tables(events, versions, tables.events.missing(now), sender)
+            missing = tables.events.missing(now)
+            told = list_tables(events, versions, missing, sender)
+            if sum(len(part.missing) for part in told) < len(missing):
+                trace_overflow(self._host, "consistency", "PART")
             # One frame is broadcast, so that others hear that the check is answered; more need the link
             # layer's acknowledgements. An answer that was asked for must arrive.
-            to = None if len(told) == 1 and not check.answer else sender
+            to = None if len(told) == 1 and not check.answer and self._is_prompt else sender
             for part in told:
                 self._messenger.send(part, to)
 
@@ -213,13 +237,13 @@ class ConsistencyCheck(Part):
     def _give_registers(self, to: NodeId, lists: Lists) -> int:
         if lists.versions is None:
             return 0
-        theirs = dict(lists.versions)
-        newer = [
-            self._tables.register(subscriber)
-            for subscriber, version in self._tables.filters.versions()
-            if version > theirs.get(subscriber, 0) and lists.tells_of_subscriber(subscriber)
-        ]
-        self._messenger.send_registers(to, newer)
+        theirs, filters = dict(lists.versions), self._tables.filters
+        newer = filters.subscribers_of(
+            entry
+            for entry, version in filters.listed()
+            if version > theirs.get(entry, 0) and lists.tells_of_subscriber(entry)
+        )
+        self._messenger.send_registers(to, [self._tables.register(each) for each in newer], exchanged=True)
         return len(newer)
 
     def _transfer(self, to: NodeId, key: EventId) -> None:
@@ -242,23 +266,20 @@ class ConsistencyCheck(Part):
             known = None if lists.events is None else listed
             self._inbox.learn(others, missing, known, (lists.first_event, lists.end_event))
         events = [key for key in listed if key not in tables.events and not self.is_asked(key)]
-        subscribers = [
-            subscriber
-            for subscriber, version in lists.versions or ()
-            if version > tables.filters.version(subscriber)
-            and tables.addresses.bit(subscriber)
-            and not self.is_asked(("register", subscriber))
+        ours = dict(tables.filters.listed())
+        entries = [
+            entry
+            for entry, version in lists.versions or ()
+            if version > ours.get(entry, 0)
+            and tables.filters.has_place(entry)
+            and not self.is_asked((REGISTER, entry))
         ]
-        if events or subscribers:
-            if sender == self._inheriting_from:
-                until = now + INHERITANCE_TIME
-                self._memorized.inherited.update(dict.fromkeys(events, until))
-                self.inherited.update(dict.fromkeys(subscribers, until))
-            items = [*events, *(("register", subscriber) for subscriber in subscribers)]
-            self.ask(sender, Request(tuple(events), tuple(subscribers)), items)
-        if sender == self._inheriting_from:
-            self._inheriting_from = None
-        return len(events) + len(subscribers)
+        if events or entries:
+            items = [*events, *((REGISTER, entry) for entry in entries)]
+            if self.is_inheriting(sender):
+                self.inherited.update(dict.fromkeys(items, now + INHERITANCE_TIME))
+            self.ask(sender, Request(tuple(events), tuple(entries)), items)
+        return len(events) + len(entries)
 
     def _request_earlier(self, sender: NodeId, lists: Lists) -> int:
         """A dismissed broker asks only for what precedes the events that wait in its inbox: it keeps those
@@ -268,9 +289,6 @@ class ConsistencyCheck(Part):
         if earlier:
             self._messenger.send(Request(tuple(earlier)), sender)
         return len(earlier)
-
-    def _ask_again(self, _: object) -> None:
-        self._requested.clear()
 
 
 def list_tables(
@@ -287,7 +305,7 @@ def list_tables(
         fields: dict[str, Any] = {}
         if of_events is not None:
             entries, first, end = of_events
-            lacking = tuple(event for event in missing[:PART] if is_between(event, first, end))
+            lacking = tuple([event for event in missing if is_between(event, first, end)][:PART])
             fields = {"events": entries, "missing": lacking, "first_event": first, "end_event": end}
         elif events is None and not told:
             fields["missing"] = tuple(missing[:PART])

@@ -32,7 +32,7 @@ from roamcast.kit.protocol import overflow_traced, random_below
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.messages import BRANCHES_MAX, Carry, Decline, Spread
+from roamcast.strategy.chapar.messages import BRANCHES_MAX, Carry, Spread
 from roamcast.strategy.chapar.node_vectors import (
     NO_NODES,
     NodeBits,
@@ -154,7 +154,7 @@ class EventMulticasting(Part):
             self._take(copy._replace(destinations=self._decoded(carry.destinations)))
             return
         if not self._brokers.is_broker:
-            self._messenger.send(Decline(), sender)
+            self._messenger.decline(sender)
         self._seek_broker(copy)
 
     def on_spread(self, sender: NodeId, spread: Spread) -> None:

@@ -124,7 +124,8 @@ class Inheritance(Part):
     def _check_out(self) -> None:
         """Send a broker what it lacks. A node in `LEAVING` repeats this until the broker lacks nothing."""
         if self._attachment.broker is not None:
-            self._consistency.check_one(self._attachment.broker)
+            must_answer = self._is_stopping or self._brokers.role is Role.LEAVING
+            self._consistency.check_one(self._attachment.broker, must_answer=must_answer)
         if self._brokers.role is Role.LEAVING:
             self._check_out_timer.after(CHECK_OUT_TIMEOUT)
 

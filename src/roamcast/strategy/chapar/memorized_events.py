@@ -7,13 +7,13 @@ and notification: neighbours that are no brokers take the event from it if they 
 (`attachment.py`). Each node hands events to its applications once and in order (`inbox.py`).
 """
 
-from roamcast.event import Event, EventClass, EventId
+from roamcast.event import Event, EventClass
 from roamcast.kit.protocol import Timer
-from roamcast.kit.tables import LifetimeDict, unreported
 from roamcast.strategy.chapar.attachment import Attachment
+from roamcast.strategy.chapar.consistency_check import ConsistencyCheck
 from roamcast.strategy.chapar.inbox import EventRelation
 from roamcast.strategy.chapar.memorized_event_table import Memo, encoded_size
-from roamcast.strategy.chapar.messages import LIST_MAX, Check, Decline, Memorized, Request
+from roamcast.strategy.chapar.messages import Check, Memorized, Request
 from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.trace import DropReason
 from roamcast.units import MILLISECOND, Micros, NodeId
@@ -22,14 +22,13 @@ ASK_INTERVAL: Micros = 500 * MILLISECOND  # between requests for missing events;
 
 
 class MemorizedEvents(Part):
-    def __init__(self, shared: Shared, attachment: Attachment) -> None:
+    def __init__(self, shared: Shared, attachment: Attachment, consistency: ConsistencyCheck) -> None:
         super().__init__(shared)
         self._attachment = attachment
+        self._consistency = consistency
         self._ask_timer = Timer(self._host, self._ask_again)
         self._asked_at: Micros | None = None
         self._last_giver: NodeId | None = None
-        # What this broker asked for when it inherited its tables. The brokers around have it already.
-        self.inherited: LifetimeDict[EventId, Micros] = LifetimeDict(LIST_MAX, unreported, int)
 
     # Inputs.
 
@@ -71,7 +70,7 @@ class MemorizedEvents(Part):
         memo = Memo(event, event_id, expires_at, hops, message.previous, message.sealed)
         self._last_giver = sender
         if sender == event.publisher and sender not in brokers.elected and not brokers.is_broker:
-            self._messenger.send(Decline(), sender)  # it took us for a broker, and will choose another one
+            self._messenger.decline(sender)  # it took us for a broker, and will choose another one
         if brokers.has_tables:
             self._memorize(memo)
         self._to_inbox(memo)
@@ -103,7 +102,10 @@ class MemorizedEvents(Part):
             return
         self._tables.events.keep(memo, now)
         self._attachment.keep_list(memo)
-        if self.inherited.pop(memo.id, 0) <= now and self._brokers.is_broker:
+        if not self._brokers.is_broker:
+            return
+        self._consistency.changed()
+        if not self._consistency.is_inherited(memo.id):
             self._messenger.flood(memo.id, lambda: memo.message(self._host.now()))
 
     def _to_inbox(self, memo: Memo) -> None:

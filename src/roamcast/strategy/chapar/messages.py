@@ -96,17 +96,20 @@ class InterestRegister(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
 
 class Check(WireMessage, frozen=True, tag=4):
-    """The digests of both tables. `answer`: reply even if they are the same (inheritance, check-out)."""
+    """The digests of both tables. `answer`: reply even if they are the same (inheritance, check-out). `to`:
+    for this broker alone, where it rides on a HELLO."""
 
     name = "consistency"
     events: Digest
     filters: Digest
     answer: bool = False
+    to: Count | None = None
 
 
 class Lists(WireMessage, frozen=True, tag=5):
     """What the tables hold; None for a table with the same digest. `missing`: events that the sender lacks
-    too, but knows to exist; others may wait for them.
+    too, but knows to exist; others may wait for them. `versions`: the filter table, as subscribers and the
+    versions of their registers, or as the hashes of its records, each with a 1 (`fmt_lists`).
 
     Tables that do not fit are sent in parts. A part says of which events and of which subscribers it lists
     all: those from `first_event` and `first_subscriber` on, before `end_event` and `end_subscriber` (None: to
@@ -137,26 +140,32 @@ def is_between(item: Any, first: Any, end: Any) -> bool:
 
 
 class Request(WireMessage, frozen=True, tag=6):
+    """`subscribers`: as in `Lists`, entries of the filter table by their numbers."""
+
     name = "consistency"
     events: EventKeys = ()
     subscribers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=LIST_MAX)] = ()
 
 
 class Records(WireMessage, frozen=True, tag=7):
+    """`is_exchanged`: for one broker alone, in a consistency check or an inheritance."""
+
     name = "consistency"
     registers: Annotated[tuple[InterestRegister, ...], msgspec.Meta(max_length=LIST_MAX)]
+    is_exchanged: bool = False
 
 
 class Attach(WireMessage, frozen=True, tag=8):
     """From a node to its broker: the version of its interests, digests of the memorized events that it
     published and of those it has received. `waiting`: events that wait for earlier ones; if there are any,
-    the broker answers in any case."""
+    the broker answers in any case. `to`: the broker, where it rides on a HELLO, which all neighbours hear."""
 
     name = "attach"
     version: Count
     published: Digest = b""
     received: Digest = b""
     waiting: EventKeys = ()
+    to: Count | None = None
 
 
 class BrokerAnswer(WireMessage, frozen=True, tag=9):
@@ -178,7 +187,7 @@ class WantOffered(WireMessage, frozen=True, tag=10):
 
 
 class Decline(WireMessage, frozen=True, tag=11):
-    """The sender of this is no broker."""
+    """The sender of this is no broker, whoever hears it."""
 
     name = "attach"
 
@@ -224,4 +233,4 @@ AnyMessage: TypeAlias = (
     | Decline
 )
 
-CODEC: Codec[AnyMessage] = Codec("chapar", 2, AnyMessage)
+CODEC: Codec[AnyMessage] = Codec("chapar", 3, AnyMessage)

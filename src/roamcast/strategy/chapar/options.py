@@ -19,6 +19,7 @@ Entries = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 Retries = Annotated[int, msgspec.Meta(ge=0, le=16)]
 PresetName = Literal["paper", "prompt"]
 Notification = Literal["broadcast", "unicast"]
+FmtLists = Literal["versions", "hashes"]
 AbsentSubscribers = Literal["digest", "pass", "pass_and_purge"]
 
 RELAY_JITTER = 0.02  # seconds that a relayed TC waits with `prompt`, at most; chosen by us
@@ -32,6 +33,8 @@ class ChaparPreset(NamedTuple):
     tc_interval: float
     consistency_interval: float
     meeting_check: bool
+    absent_subscribers: AbsentSubscribers
+    fmt_lists: FmtLists
     role_interval: float
     event_bytes_max: int
     met_entries_max: int
@@ -47,6 +50,8 @@ PRESETS: dict[PresetName, ChaparPreset] = {
         tc_interval=5.0,  # figure 4
         consistency_interval=30.0,  # the paper gives none; its time slot T is 30 s
         meeting_check=False,
+        absent_subscribers="pass_and_purge",  # equations (4) to (6)
+        fmt_lists="hashes",
         role_interval=2.0,  # OLSR's own HELLO interval
         event_bytes_max=2048,  # section 5.2
         met_entries_max=50,  # section 5.2
@@ -60,6 +65,8 @@ PRESETS: dict[PresetName, ChaparPreset] = {
         tc_interval=5.0,
         consistency_interval=10.0,
         meeting_check=True,
+        absent_subscribers="digest",
+        fmt_lists="versions",
         role_interval=0.1,
         event_bytes_max=8192,  # a chunk of a large payload; times the next: 64 MiB at most
         met_entries_max=8192,
@@ -83,7 +90,10 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     consistency_interval: Seconds | None = None  # seconds between table consistency checks
     # How a broker finds subscribers that were away when a memorized event came: by the digest of what each
     # node has (`Attach`), or by the paper's periodic pass (equation 4), with its purging (6) or without.
-    absent_subscribers: AbsentSubscribers = "digest"
+    absent_subscribers: AbsentSubscribers | None = None
+    # What a consistency check lists of the FMT: the version of each subscriber's register, or the paper's
+    # hash of each record. All nodes of a network must agree on it.
+    fmt_lists: FmtLists | None = None
     # Two brokers that become neighbours compare their tables at once, not at the next interval.
     meeting_check: bool | None = None
     # Seconds that a dismissed broker keeps its tables. Ours; measured, see docs/protocols/chapar.md.

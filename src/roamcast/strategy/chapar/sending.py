@@ -10,7 +10,17 @@ from roamcast.kit.protocol import Messenger, OnFailure, Timer, WireMessage
 from roamcast.kit.repair import Answers
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.base import StrategyContext
-from roamcast.strategy.chapar.messages import CODEC, AnyMessage, Carry, InterestRegister, Memorized, Records
+from roamcast.strategy.chapar.messages import (
+    CODEC,
+    AnyMessage,
+    Attach,
+    Carry,
+    Check,
+    Decline,
+    InterestRegister,
+    Memorized,
+    Records,
+)
 from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.tables import octets_of
 from roamcast.trace import DropReason
@@ -36,6 +46,7 @@ class Sending(Messenger[AnyMessage]):
         super().__init__(context.host, CODEC)
         self._underlay = context.underlay
         self._options = options
+        self._is_prompt = options.in_force().meeting_check
         self._link_hold = micros(options.in_force().link_hold)
         # Links that failed, and until when they are not trusted: the latest.
         self._broken: BoundedDict[NodeId, Micros] = BoundedDict(BROKEN_MAX, unreported)
@@ -68,6 +79,23 @@ class Sending(Messenger[AnyMessage]):
 
             super().send(message, to, own=own, like=like, on_failure=failed)
 
+    def ride(
+        self,
+        message: Attach | Check | Decline,
+        to: NodeId,
+        *,
+        at_once: bool,
+        own: bool = False,
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        """What can wait for the next HELLO rides on it: no frame of its own, and heard by all around."""
+        if at_once or not self._underlay.ride(type(message).__name__, CODEC.encode(message)):
+            self.send(message, to, own=own, on_failure=on_failure)
+
+    def decline(self, to: NodeId) -> None:
+        """This node is no broker, although another one takes it for one."""
+        self.ride(Decline(), to, at_once=self._is_prompt)
+
     def on_heard(self, neighbour: NodeId) -> None:
         """Something came from it: its link is not broken."""
         self._broken.pop(neighbour, None)
@@ -76,19 +104,21 @@ class Sending(Messenger[AnyMessage]):
         """Whether a frame to it failed less than `link_hold` ago, and nothing came from it since."""
         return self._broken.get(neighbour, 0) > self.host.now()
 
-    def send_registers(self, to: NodeId, registers: list[InterestRegister], *, own: bool = False) -> None:
+    def send_registers(
+        self, to: NodeId, registers: list[InterestRegister], *, own: bool = False, exchanged: bool = False
+    ) -> None:
         """In frames of up to `RECORDS_BYTES`."""
         batch: list[InterestRegister] = []
         size = 0
         for register in registers:
             octets = octets_of(register.filter_ids)
             if batch and size + octets > RECORDS_BYTES:
-                self.send(Records(tuple(batch)), to, own=own)
+                self.send(Records(tuple(batch), exchanged), to, own=own)
                 batch, size = [], 0
             batch.append(register)
             size += octets
         if batch:
-            self.send(Records(tuple(batch)), to, own=own)
+            self.send(Records(tuple(batch), exchanged), to, own=own)
 
     def flood(self, key: object, make: Callable[[], AnyMessage]) -> None:
         """Broadcast after a random delay, so that the receivers of one frame do not all send together: all

@@ -58,11 +58,12 @@ class Chapar(MessageLayer, Strategy):
         attachment = self._attachment = Attachment(shared)
         self._recapitulation = Recapitulation(shared)
         self._multicasting = EventMulticasting(shared, attachment, self._recapitulation)
-        self._memorized = MemorizedEvents(shared, attachment)
-        self._consistency = ConsistencyCheck(shared, attachment, self._memorized)
+        self._consistency = ConsistencyCheck(shared, attachment)
+        self._memorized = MemorizedEvents(shared, attachment, self._consistency)
         self._subscriptions = Subscriptions(shared, attachment, self._consistency)
         self._inheritance = Inheritance(shared, attachment, self._memorized, self._consistency)
         self.note_sender = self._sending.on_heard
+        context.underlay.hear_riders(self.on_receive)
         self.handlers = {
             Carry: self._multicasting.on_carry,
             Spread: self._multicasting.on_spread,

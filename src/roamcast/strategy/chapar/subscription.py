@@ -8,9 +8,9 @@ told by `attachment.py`.
 
 from roamcast.broker.core import Subscription
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.consistency_check import ConsistencyCheck
+from roamcast.strategy.chapar.consistency_check import REGISTER, ConsistencyCheck
 from roamcast.strategy.chapar.filter_mapping_table import TableChange
-from roamcast.strategy.chapar.messages import Decline, InterestChange, InterestRegister, Records, Request
+from roamcast.strategy.chapar.messages import InterestChange, InterestRegister, Records, Request
 from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.strategy.chapar.tables import Move
 from roamcast.units import NodeId
@@ -54,8 +54,8 @@ class Subscriptions(Part):
     def on_interest(self, sender: NodeId, interest: InterestChange) -> None:
         """A subscription or unsubscription: into the table and, if it is new, on to all brokers."""
         node, subscriber, brokers = self._host.node, interest.subscriber, self._brokers
-        if sender == subscriber != node and not brokers.is_broker:
-            self._messenger.send(Decline(), sender)  # it took us for a broker, and will choose another one
+        if sender == subscriber and not brokers.is_broker and sender not in {node, *brokers.elected}:
+            self._messenger.decline(sender)  # it took us for a broker, and will choose another one
         if not brokers.has_tables or (subscriber == node != sender):
             return  # nobody knows a newer state of our own interests
         filter_id = self._tables.layout.decode(interest.filter_id)
@@ -75,6 +75,8 @@ class Subscriptions(Part):
         filters = self._tables.filters
         heard = {each.subscriber: filters.heard(each.subscriber) for each in records.registers}
         news = [register for register in records.registers if self._replace(register)]
+        if records.is_exchanged:
+            self._correct(sender, records)
         for register in news:
             self._consistency.on_answered(("gap", register.subscriber))
             if heard[register.subscriber] > register.version:
@@ -83,11 +85,18 @@ class Subscriptions(Part):
             return
         self._consistency.changed()
         for register in news:
-            if self._consistency.inherited.pop(register.subscriber, 0) <= self._host.now():
+            is_answer = records.is_exchanged and self._consistency.is_inheriting(sender)
+            if not (self._consistency.is_inherited((REGISTER, register.subscriber)) or is_answer):
                 self._flood_register(register)
             self._notify(sender, register.subscriber)
 
     # Private.
+
+    def _correct(self, sender: NodeId, records: Records) -> None:
+        """Where records are listed by hashes, the sender cannot know that its register is an old one."""
+        version = self._tables.filters.version
+        old = (each.subscriber for each in records.registers if version(each.subscriber) > each.version)
+        self._messenger.send_registers(sender, [self._tables.register(each) for each in old], exchanged=True)
 
     def _replace(self, register: InterestRegister) -> bool:
         tables, node = self._tables, self._host.node
@@ -105,8 +114,8 @@ class Subscriptions(Part):
         self._messenger.flood(("register", register.subscriber), lambda: Records((register,)))
 
     def _notify(self, sender: NodeId, subscriber: NodeId) -> None:
-        """Instant notification, if the message came from the subscriber itself."""
-        if sender == subscriber != self._host.node:
+        """Instant notification, if the message came from the subscriber itself; a broker has it all."""
+        if sender == subscriber and sender not in self._brokers.elected:
             self._attachment.notify(subscriber)
 
     def _ask_register(self, broker: NodeId, subscriber: NodeId) -> None:

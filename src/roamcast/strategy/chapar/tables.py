@@ -50,6 +50,7 @@ class Tables:
             self.layout.bits,
             entries_max=options.fmt_entries_max,
             on_widened=lambda node: self._trace_full(f"node {node} now gets everything"),
+            by_hashes=options.in_force().fmt_lists == "hashes",
         )
         self.events = EventTable(
             entries_max=options.in_force().met_entries_max,

@@ -24,6 +24,7 @@ from roamcast.wire.olsr import (
 )
 
 NAMES = {int(type): type.name.lower() for type in MessageType}
+RIDER = NAMES[MessageType.RIDER]
 SWEEPS = 16  # in a hold time; chosen by us: so the set is at most a sixteenth larger than it has to be
 RELAYED = 255  # beside the numbers of interfaces, of which a node has at most 16
 
@@ -105,11 +106,22 @@ class DefaultForwarding:
         interfaces: Iterable[Address] | None = None,
     ) -> None:
         """A message of our own, on some interfaces or on all."""
+        self.put(type, validity, ttl, body, interfaces)
+        self.flush()
+
+    def put(
+        self,
+        type: MessageType,
+        validity: Micros,
+        ttl: int,
+        body: bytes,
+        interfaces: Iterable[Address] | None = None,
+    ) -> None:
+        """For the next packet, which others may share."""
         self._sequence = (self._sequence + 1) % 65_536
         data = encode_message(type, validity, self._own, ttl, 0, self._sequence, body)
         for interface in interfaces or self._interfaces:
             self._outboxes[interface].add(WaitingMessage(data, NAMES[type], own=True))
-        self.flush()
 
     def flush(self) -> None:
         self._relay_timer.cancel()
@@ -177,8 +189,8 @@ class MessageOutbox:
         name, own = messages[0].name, False
         for message in messages:
             own = own or message.own
-            if message.name != name:
-                name = "olsr"
+            if message.name != name and name != RIDER:  # who counts riders wants to know where they are
+                name = RIDER if message.name == RIDER else "olsr"
         return Frame(payload, Kind.CONTROL, name, own=own)
 
 

@@ -4,7 +4,7 @@ A relay set covers every strict 2-hop neighbour: what a node sends and its relay
 hops away. The smaller the set, the fewer repeats.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from roamcast.wire.olsr import WILL_ALWAYS, WILL_NEVER, Address
@@ -34,8 +34,11 @@ class RelaySelection:
         self.bits: dict[Address, int] = {}  # of those who are two hops away, or were
         self._known: dict[Address, tuple[frozenset[Address], int]] = {}  # whom it reaches, and these as bits
 
-    def select(self, neighbours: Mapping[Address, RelayCandidate]) -> frozenset[Address]:
-        through = self._through(neighbours)
+    def select(
+        self, neighbours: Mapping[Address, RelayCandidate], others: Iterable[Address] = ()
+    ) -> frozenset[Address]:
+        """`others`: neighbours over other interfaces, who are no candidates and no targets (section 8.3)."""
+        through = self._through(neighbours, frozenset((self._own, *neighbours, *others)))
         once = again = 0
         for targets in through.values():
             again |= once & targets
@@ -53,10 +56,11 @@ class RelaySelection:
             uncovered &= ~through[best]
         return _without_needless(relays, neighbours, through)
 
-    def _through(self, neighbours: Mapping[Address, RelayCandidate]) -> dict[Address, int]:
+    def _through(
+        self, neighbours: Mapping[Address, RelayCandidate], members: frozenset[Address]
+    ) -> dict[Address, int]:
         """N2 as seen through each neighbour; a neighbour that never relays reaches nothing. Its size is
         D(y) of step 2: the neighbour's degree without our own neighbours and ourselves."""
-        members = frozenset((self._own, *neighbours))
         if members != self._members or len(self.bits) > BITS_MAX:
             self._members, self.bits, self._known = members, {}, {}
         bits, before, self._known = self.bits, self._known, {}

@@ -3,7 +3,10 @@
 What a HELLO changes and what a HELLO says. `links` and `mpr` are its parts.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeVar
 
 import msgspec
 
@@ -27,7 +30,12 @@ from roamcast.wire.olsr import (
     link_code,
 )
 
+Item = TypeVar("Item")
+
 NEVER: Micros = 1 << 62
+ADDRESS_OCTETS = 4
+# Of a packet: its header, the message's, the HELLO's own, and one for each of the link codes that are sent.
+HELLO_OCTETS = 4 + 12 + 4 + 9 * 4
 RELAY = int(NeighbourType.RELAY)  # this and the next: compared with every HELLO
 HEARD = frozenset((SYMMETRIC, ASYMMETRIC))
 # `link_code` without its link type.
@@ -78,7 +86,10 @@ class Neighbourhood:
         self.lost_relay = False  # since the last HELLO: a relay that should have forwarded our TCs
         self._relays: frozenset[Address] = frozenset()
         by_degree = options.relay_ties is not RelayTies.FIRST_HEARD
-        self._selection = RelaySelection(self._own, by_degree=by_degree)
+        self._selections = {
+            interface: RelaySelection(self._own, by_degree=by_degree) for interface in interfaces
+        }
+        self._named_max = (options.packet_max - HELLO_OCTETS) // ADDRESS_OCTETS
 
     # Inputs.
 
@@ -237,7 +248,10 @@ class Neighbourhood:
                         by_code[code] = [address]
             if self._has_several_interfaces:
                 self._name_others(links, relays, by_code)
-            yield interface, encode_hello(self._hello_interval, self._willingness, sorted(by_code.items()))
+            named = [(code, address) for code in sorted(by_code) for address in by_code[code]]
+            for part in parts_of(named, self._named_max):
+                listed = [(code, [each[1] for each in group]) for code, group in groupby(part, itemgetter(0))]
+                yield interface, encode_hello(self._hello_interval, self._willingness, listed)
 
     def standing(self, now: Micros) -> dict[tuple[Address, Address], int]:
         """The link codes of a HELLO sent now, without lost links, which need no second HELLO."""
@@ -295,8 +309,8 @@ class Neighbourhood:
     def _name_others(
         self, links: LinkSet, relays: frozenset[Address], by_code: dict[int, list[Address]]
     ) -> None:
-        """Section 6.2, last step: neighbours over our other interfaces, by their main addresses."""
-        here = {link.main for link in links.table.values()}
+        """Section 6.2, last step: neighbours that no link of this HELLO names, by their main addresses."""
+        here = {links.table[address].main for named in by_code.values() for address in named}
         for main in sorted(self.neighbours.table.keys() - here):
             neighbour = NeighbourType.RELAY if main in relays else NeighbourType.SYMMETRIC
             by_code.setdefault(link_code(LinkType.UNSPECIFIED, neighbour), []).append(main)
@@ -317,7 +331,14 @@ class Neighbourhood:
             else:
                 reached = neighbour.reached(now)
             candidates[address] = neighbour.willingness, mains(reached)
-        return self._selection.select(candidates)
+        if not self._has_several_interfaces:
+            return self._selections[self._own].select(candidates)
+        chosen: set[Address] = set()
+        for interface, selection in self._selections.items():  # section 8.3: a set for each, and their union
+            here = {link.main for link in self.links[interface].table.values() if link.is_symmetric(now)}
+            there = {address: found for address, found in candidates.items() if address in here}
+            chosen |= selection.select(there, table)
+        return frozenset(chosen)
 
 
 def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: Container[Address]) -> int:
@@ -327,10 +348,16 @@ def _code(link: LinkTuple, now: Micros, relays: frozenset[Address], symmetric: C
         neighbour = CODE_RELAY
     if link.lost_until <= now:  # `status`, written out: each HELLO sent asks it of each link
         if now < link.symmetric_until:
-            return neighbour | SYMMETRIC
+            # Also where no HELLO came since the link counts again: 6.1.1 has no SYM_LINK with NOT_NEIGH.
+            return (neighbour or CODE_SYMMETRIC) | SYMMETRIC
         if now < link.heard_until:
             return neighbour | ASYMMETRIC
     return neighbour | LOST
+
+
+def parts_of(items: Sequence[Item], most: int) -> list[Sequence[Item]]:
+    """What does not fit one message goes in several (sections 6.2 and 9.3); nothing goes in one."""
+    return [items[at : at + most] for at in range(0, max(1, len(items)), most)]
 
 
 class Neighbour(msgspec.Struct, eq=False):

@@ -15,7 +15,14 @@ from roamcast.trace import DropReason, OverlayChanged
 from roamcast.underlay.addresses import Addresses, Subnet
 from roamcast.underlay.base import Underlay, UnderlayContext
 from roamcast.underlay.olsr.flooding import DefaultForwarding, name_of
-from roamcast.underlay.olsr.neighbourhood import NEVER, Neighbourhood, PurgeTimer, TableChanges
+from roamcast.underlay.olsr.neighbourhood import (
+    ADDRESS_OCTETS,
+    NEVER,
+    Neighbourhood,
+    PurgeTimer,
+    TableChanges,
+    parts_of,
+)
 from roamcast.underlay.olsr.options import OlsrOptions
 from roamcast.underlay.olsr.routing import OlsrRoute, host_routes, network_routes, shortest_routes
 from roamcast.underlay.olsr.topology import Associations, Gateway, NodeNumbers, TopologySet
@@ -42,6 +49,8 @@ from roamcast.wire.olsr import (
 
 HELLO, TC = int(MessageType.HELLO), int(MessageType.TC)  # compared with every message that arrives
 TTL_MAX = 255
+RIDER_MAX = 128  # octets of one; chosen by us, so that a HELLO stays a small frame
+TC_OCTETS = 4 + 12 + 4  # of a packet: its header, the message's, the TC's own
 # Open: routes are written into the host's table so long after a change; changes come in bursts. Chosen by us.
 ROUTES_DELAY: Micros = 100 * MILLISECOND
 
@@ -114,6 +123,8 @@ class Olsr(Underlay):
             tuple[Address, Address], int
         ] = {}  # link codes of the last HELLO, without lost links
         self._routes: dict[Address, OlsrRoute] = {}
+        self._riders: dict[str, bytes] = {}  # the strategy's octets for the next HELLO
+        self._ridden: list[tuple[Address, bytes]] = []  # those of neighbours, to be reported
 
     # Inputs.
 
@@ -171,6 +182,12 @@ class Olsr(Underlay):
             self._speak_up(now)
         if changes.to_report:
             self._report()
+        if self._ridden:
+            ridden, self._ridden = self._ridden, []
+            for address, rider in ridden:
+                neighbour = self._addresses.node(address)
+                if neighbour is not None:
+                    self._report_ridden(neighbour, rider)
 
     def on_acquainted(self, neighbour: NodeId) -> None:
         """`prompt`: the two did not accept each other's HELLOs until now, so send one soon."""
@@ -185,6 +202,13 @@ class Olsr(Underlay):
         if self._neighbourhood.on_failure(self._addresses.address(neighbour), now):
             self._speak_up(now)
             self._report()
+
+    def ride(self, key: str, payload: bytes) -> bool:
+        """On the next HELLO."""
+        is_small = len(payload) <= RIDER_MAX
+        if is_small:
+            self._riders[key] = payload
+        return is_small
 
     # Questions.
 
@@ -255,7 +279,11 @@ class Olsr(Underlay):
     def _send_hello(self) -> None:
         now = self._host.now()
         for interface, body in self._neighbourhood.hellos(now):
-            self._flooding.send(MessageType.HELLO, self._neighbour_hold, 1, body, [interface])
+            self._flooding.put(MessageType.HELLO, self._neighbour_hold, 1, body, [interface])
+        riders, self._riders = self._riders, {}
+        for rider in riders.values():  # after the HELLO, which may be the one that makes the link symmetric
+            self._flooding.put(MessageType.RIDER, self._neighbour_hold, 1, rider)
+        self._flooding.flush()
         if self._options.prompt:
             self._said = self._neighbourhood.standing(now)
             self._prompt_hello.cancel()
@@ -270,7 +298,11 @@ class Olsr(Underlay):
         link = self._links[interface].table.get(source)
         if link is None or not link.lost_until <= now < link.symmetric_until:
             return  # not noted as seen: a copy over a good link still counts
-        self._learn(message, now)
+        if message.type == MessageType.RIDER:
+            if link.main == message.originator:
+                self._ridden.append((link.main, message.body))
+        else:
+            self._learn(message, now)
         if not self._flooding.note(message, interface, now):
             self._overflow("duplicates", name_of(message))
         if message.ttl > 1 and link.main in self._selectors:
@@ -326,9 +358,9 @@ class Olsr(Underlay):
             self._ansn = (self._ansn + 1) % 65_536
             self._advertise_until = NEVER if advertised else now + self._topology_hold
         if now < self._advertise_until:
-            self._flooding.send(
-                MessageType.TC, self._topology_hold, TTL_MAX, encode_tc(self._ansn, advertised)
-            )
+            most = (self._options.packet_max - TC_OCTETS) // ADDRESS_OCTETS
+            for part in parts_of(advertised, most):
+                self._flooding.send(MessageType.TC, self._topology_hold, TTL_MAX, encode_tc(self._ansn, part))
 
     def _send_identity(self) -> None:
         """Open: who we are, as often as TCs: our node number, our other interfaces (section 5.2), and the

@@ -69,6 +69,12 @@ class OlsrOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     associations_max: Length = 4_096
 
     def __post_init__(self) -> None:
+        for name in ("hello_interval", "tc_interval"):
+            if getattr(self, name) >= self.validity_max:
+                problem = f"is {getattr(self, name)}; allowed: less than validity_max, {self.validity_max}"
+                raise ScenarioError(
+                    f"underlay.options.{name}", f"{problem}, or nothing lasts till the next one"
+                )
         for name in ("interfaces", "networks", "networks_accepted"):
             if getattr(self, name) and not self.open:
                 raise ScenarioError(f"underlay.options.{name}", "is given without open = true")

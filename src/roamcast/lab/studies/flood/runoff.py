@@ -50,14 +50,12 @@ class Runoff(Modulator):
         self._parameters = parameters
 
     def process(self, event: Event) -> Content | None:
-        """Rain in millimetres comes as a grid of 32-bit floats, depth in millimetres goes out as one."""
+        """Rain in millimetres comes as a grid, depth in millimetres goes out as one."""
         rows, columns = self.ground.shape
         if event.attributes.get("rows") != rows or event.attributes.get("columns") != columns:
             return None
-        if len(event.payload) != 4 * rows * columns:
-            return None
-        rain = np.frombuffer(event.payload, "<f4").reshape(rows, columns)
-        if not np.isfinite(rain).all() or rain.min() < 0 or rain.max() > 1_000:
+        rain = self.unpacked(event.payload)
+        if rain is None or not np.isfinite(rain).all() or rain.min() < 0 or rain.max() > 1_000:
             return None  # rubbish from a sensor must not flood the map
         self.step(np.rint(rain.astype(np.float64) * MICROMETRES).astype(np.int64))
         box = self._parameters.box or BoundingBoxParameters(top=0, left=0, bottom=rows, right=columns)
@@ -65,8 +63,16 @@ class Runoff(Modulator):
         if inside.size == 0:
             return None
         place = {"rows": inside.shape[0], "columns": inside.shape[1], "row": box.top, "column": box.left}
-        millimetres = (inside / MICROMETRES).astype("<f4")
-        return Content({**event.attributes, **place, "quantity": "depth"}, millimetres.tobytes(), event.topic)
+        packed = self.packed(inside / MICROMETRES)
+        return Content({**event.attributes, **place, "quantity": "depth"}, packed, event.topic)
+
+    def unpacked(self, payload: bytes) -> npt.NDArray[np.floating] | None:
+        """The grid that a payload holds: here 32-bit floats. None if it is none."""
+        is_grid = len(payload) == 4 * self.ground.size
+        return np.frombuffer(payload, "<f4").reshape(self.ground.shape) if is_grid else None
+
+    def packed(self, millimetres: npt.NDArray[np.float64]) -> bytes:
+        return millimetres.astype("<f4").tobytes()
 
     def step(self, rain: Grid) -> None:
         """One event's time passes."""

@@ -306,8 +306,9 @@ class MulticastTable:
 
     # The trace.
 
-    def trace_down(self, peer: NodeId) -> None:
-        self._trace("link_down", peer, role="downstream" if peer == self.parent else "upstream")
+    def trace_down(self, peer: NodeId, *, pruned: bool = False) -> None:
+        role = "pruned" if pruned else "downstream" if peer == self.parent else "upstream"
+        self._trace("link_down", peer, role=role)
 
     def drop(
         self,
@@ -408,7 +409,7 @@ class TreeProtocol:
         link = self.table.links.pop(peer)
         self.courier.agreed(peer, link.number)
         if link.state is LinkState.OPEN:
-            self.table.trace_down(peer)
+            self.table.trace_down(peer, pruned=True)
             self.listener.on_link_down(peer)
 
     def lose(self, peer: NodeId, *, tell: bool) -> None:

@@ -105,7 +105,7 @@ class Original(TreeProtocol):
             self._generate_rreq()
 
     def _on_silence(self) -> None:
-        if self.options.hello_workaround and self.table.parent is not None:
+        if self.table.parent is not None:
             self.lose(self.table.parent, tell=True)
 
     # Group hellos.
@@ -159,9 +159,10 @@ class Original(TreeProtocol):
         self.table.parent = upstream
         self.table.label = label
         self.table.hops = min(hops + 1, HOPS_MAX)
-        parameters = self.table.parameters()
-        missed = parameters.allowed_hello_loss + 1
-        self._silence_timer.after(parameters.hello_interval * missed + parameters.hello_interval // 2)
+        if self.options.hello_workaround:
+            parameters = self.table.parameters()
+            missed = parameters.allowed_hello_loss + 1
+            self._silence_timer.after(parameters.hello_interval * missed + parameters.hello_interval // 2)
 
     def _lead(self) -> None:
         """No way into another tree was found, or this node was selected. Only members lead."""
