@@ -88,7 +88,7 @@ def test_keys_alone_are_a_configuration(tmp_path: Path) -> None:
             "strategy.options.jiter: is no known key",
         ),
         (KEYS + '[strategy]\nname = "flooding"\noptions = { jitter = -1 }', "strategy.options.jitter: is -1"),
-        (KEYS + '[underlay]\nname = "ideal"', 'underlay.name: is "ideal"; allowed: beacons'),
+        (KEYS + '[underlay]\nname = "ideal"', 'underlay.name: is "ideal"; allowed: aodv, beacons'),
         (
             KEYS + '[strategy]\nname = "chapar"\n[underlay]\nname = "beacons"',
             'underlay.name: is "beacons", but chapar needs an underlay that names relays',
