@@ -59,6 +59,26 @@ def test_sweep_then_report_then_nothing_is_written_over(experiment: Path) -> Non
 
 
 @pytest.mark.spark
+def test_reproduce_a_published_figure_on_seeds_of_ones_own(tmp_path: Path) -> None:
+    """A small one, from the command to what a person sees."""
+    readme, results, out = tmp_path / "README.md", tmp_path / "results.md", tmp_path / "out"
+    readme.write_text("<!-- reproduction: begin -->\n<!-- reproduction: end -->\n")
+    command = ("reproduce", "opportunistic/channels-11", "--seed", "801", "--seeds", "2", "--out", out)
+    ended = call(*command, "--page", results, "--counts", readme)
+    assert ended.exit_code == 0, ended.stderr
+    estimate, *_, last = ended.stdout.strip().splitlines()
+    assert estimate.startswith("4 runs, about 0 minutes on 2 cores") and "up to 2 in a cell" in estimate
+    assert last.startswith("Of 0 published numbers: none; of 4 claims in words: ")
+    rows = json.loads((out / "reproduction.json").read_text())
+    assert {tuple(row["seeds"]) for row in rows} == {(801, 802)}
+    assert last in results.read_text() and "seeds from 801 on" in results.read_text()
+    assert "| Opportunistic channels | claims in words | 4 |" in readme.read_text()
+    again = call(*command)
+    assert again.exit_code == 2 and "--resume" in again.stderr
+    assert call(*command, "--resume").stdout.strip().splitlines()[-1] == last
+
+
+@pytest.mark.spark
 def test_contacts_writes_the_plan_of_a_recording(tmp_path: Path) -> None:
     trace = tmp_path / "walk.csv"
     trace.write_text("node,time,x,y\n0,0,0,0\n0,10,0,0\n1,0,100,0\n1,10,0,0\n")
