@@ -123,6 +123,10 @@ class Underlay(Layer):
         """The nodes that a neighbour hears, by its latest message; empty if the underlay does not know."""
         return []
 
+    def is_overdue(self, neighbour: NodeId) -> bool:
+        """Whether a neighbour should have been heard from by now, and was not."""
+        return False
+
     def next_hop(self, to: NodeId) -> NodeId | None:
         """The first hop of the route to `to`; None where no route is known."""
         return None

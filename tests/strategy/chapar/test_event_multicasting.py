@@ -6,6 +6,7 @@ from tests.strategy.chapar.network import OPTIONS, Network
 from roamcast.host import Channel
 from roamcast.strategy.chapar.messages import CODEC, Carry, Recap, Request, Spread
 from roamcast.trace import DropReason
+from roamcast.underlay.base import Underlay
 from roamcast.units import NodeId
 
 # Publisher 0 beside broker 1; relays 2 and 3 with a leaf each, 4 and 5; 6 and 7 are neighbours of 1.
@@ -134,4 +135,40 @@ def test_a_neighbour_that_was_not_heard_for_a_moment_is_told_nothing() -> None:
     network.run(0.5)
     network.connect(TREE)
     network.run(3)
-    assert len(network.frames(Recap)) == told == 2 * 3
+    told_to = [to for _, to, _ in network.frames(Recap)]
+    assert told_to.count(None) == told == 2 * 3 and 7 not in told_to
+
+
+def test_a_node_that_lost_a_neighbour_hears_from_another_one_what_it_missed() -> None:
+    """Node 6 has broken with 1, which does not know it yet, and goes on to count on its broadcasts."""
+    network = Network(8, [*TREE, (6, 2)], options=replace(OPTIONS, consistency_interval=1_000.0))
+    network.run(1)
+    network.subscribe(6, "a = 1")
+    network.subscribe(4, "a = 1")
+    network.run(10)
+    deaf(network, 1, 6, Spread)
+    deaf(network, 2, 6, Spread)
+    deaf(network, 1, 6, Recap)
+    lost = [network.publish(0, {"a": 1}) for _ in range(3)]
+    network.run(0.6)
+    network.connect([pair for pair in [*TREE, (6, 2)] if pair != (1, 6)])
+    network.run(1)
+    assert [network.got(event)[6] for event in lost] == [1, 1, 1]
+    assert any(message == Request() for _, _, message in network.frames(Request))
+
+
+def test_a_listener_whose_hello_is_overdue_gets_one_event_by_unicast_and_the_way_round_is_found() -> None:
+    """Node 2 goes from broker 0 to broker 1. Broker 0, which only broadcasts to it, noticed it after 3 s."""
+    before, after = [(0, 1), (0, 2), (0, 3), (0, 4)], [(0, 1), (1, 2), (0, 3), (0, 4)]
+    network = Network(5, before, options=OPTIONS, has_olsr=True)
+    for node in (2, 3):
+        network.subscribe(node, "a = 1")
+    network.run(12)
+    network.connect(after)
+    events = []
+    for _ in range(16):
+        events.append(network.publish(4, {"a": 1}))
+        network.run(0.25)
+    network.run(4)
+    assert [network.got(event) for event in events] == [{2: 1, 3: 1}] * 16
+    assert not network.places[0].underlay.is_overdue(1) and not Underlay().is_overdue(1)

@@ -27,10 +27,10 @@ from typing import NamedTuple
 import msgspec
 
 from roamcast.event import Event, EventClass, EventId
-from roamcast.kit.confirm import Backoff, RetransmissionTimeout
+from roamcast.kit.confirm import Backoff
 from roamcast.kit.protocol import overflow_traced, random_below
 from roamcast.kit.relay import Relay
-from roamcast.kit.tables import BoundedDict
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.chapar.attachment import Attachment
 from roamcast.strategy.chapar.messages import BRANCHES_MAX, Carry, Spread
 from roamcast.strategy.chapar.node_vectors import (
@@ -46,7 +46,7 @@ from roamcast.strategy.chapar.node_vectors import (
 from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.strategy.chapar.recapitulation import Recapitulation
 from roamcast.trace import DropReason
-from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
+from roamcast.units import SECOND, Micros, NodeId, micros
 
 # An older event counts as this old: the time that it is kept here can be added, and the sum can be sent.
 AGE_MAX: Micros = 2**62
@@ -54,11 +54,9 @@ AGE_MAX: Micros = 2**62
 # 0.4 s. Measured on the league's `narrowband`, seeds 111 to 118: 0, 2, 3 deliver 0.78, 0.89, 0.97 of the
 # reachable pairs.
 CONGESTION_COST = 3
+DOUBT: Micros = SECOND  # between two unicasts to a neighbour whose HELLO is overdue; chosen by us
+DOUBTED_MAX = 256  # such neighbours; chosen by us
 TAKEN_MAX = 4_096  # events whose destinations are remembered; chosen by us
-# How long to wait for a next hop's own broadcast; chosen by us, for a relay's jitter and its queue.
-FIRST_WAIT: Micros = 150 * MILLISECOND
-SHORTEST_WAIT: Micros = 100 * MILLISECOND
-LONGEST_WAIT: Micros = 2 * SECOND
 
 
 class Branches(NamedTuple):
@@ -131,9 +129,10 @@ class EventMulticasting(Part):
         self._unheard: Relay[EventId, AwaitedRelays] = Relay(
             self._host, send=self._on_unheard, most=TAKEN_MAX
         )
-        self._timeout = RetransmissionTimeout(FIRST_WAIT, SHORTEST_WAIT, LONGEST_WAIT)
+        self._timeout = recapitulation.timeout
         self._waiting: Relay[int, Copy] = Relay(self._host, send=self._go_on, most=self._options.pending_max)
         self._number = 0  # of the last copy that had to wait
+        self._doubted: BoundedDict[NodeId, Micros] = BoundedDict(DOUBTED_MAX, unreported)
 
     # Inputs.
 
@@ -141,7 +140,7 @@ class EventMulticasting(Part):
         carry = Carry(event, None, 0, sealed)
         now = self._host.now()
         if event.wants_subscribers:
-            self._keep_for_newcomers(carry, now)
+            self._keep_for_newcomers(carry, now, None)
             self._seek_broker(Copy(carry, None, None, now))
         else:
             # Point to point and to multipoint: the root of the tree is the publisher.
@@ -166,6 +165,7 @@ class EventMulticasting(Part):
         elif self._addresses.decode(spread.leaves, [self._host.node]) & host_vector:
             self._take(copy._replace(destinations=host_vector))
         elif self._broker.observe(spread.event.id):
+            self._keep_for_newcomers(copy.carry, copy.born, sender)
             self._hand_over(copy, is_named=False)
 
     # The broker's part.
@@ -205,7 +205,7 @@ class EventMulticasting(Part):
         """A copy has come: serve this node, and forward to the destinations that are new."""
         event, host_vector = copy.carry.event.id, self._brokers.host_vector
         self._broker.observe(event)
-        self._keep_for_newcomers(copy.carry, copy.born)
+        self._keep_for_newcomers(copy.carry, copy.born, copy.sender)
         known = self._taken.pop(event, None)
         taken = self._taken[event] = known or TakenOn()
         elsewhere = reduce(or_, taken.by_sender.values(), NO_NODES)
@@ -275,7 +275,10 @@ class EventMulticasting(Part):
         relays: dict[NodeId, NodeVector] = {}
         for hop, residual in ways.items():
             if residual == self._addresses.bit(hop):
-                leaves |= residual
+                if self._is_doubtful(hop):
+                    self._pass_around(copy, hop, residual)
+                else:
+                    leaves |= residual
             elif self._messenger.is_broken(hop) or hop == copy.sender or len(relays) == BRANCHES_MAX:
                 self._pass_around(copy, hop, residual)
             else:
@@ -291,6 +294,17 @@ class EventMulticasting(Part):
             self._unheard.cancel(carry.event.id)
             self._unheard.add(carry.event.id, AwaitedRelays(copy, unheard, now), self._timeout.wait)
 
+    def _is_doubtful(self, neighbour: NodeId) -> bool:
+        """A neighbour that only listens does not show that its link is broken. Where its HELLO is overdue,
+        one event in a while goes by unicast: the link layer tells, and the routes change at once."""
+        now = self._host.now()
+        if now < self._doubted.get(neighbour, 0) + DOUBT or not self._recapitulation.is_calm:
+            return False
+        if not self._underlay.is_overdue(neighbour):
+            return False
+        self._doubted.renew(neighbour, now)
+        return True
+
     def _was_heard(self, event: EventId, relay: NodeId) -> None:
         """A next hop has broadcast the event: it has taken on what it was given."""
         awaited = self._unheard.find(event)
@@ -305,9 +319,9 @@ class EventMulticasting(Part):
         for hop, residual in awaited.branches.items():
             self._pass(awaited.copy, hop, residual)
 
-    def _keep_for_newcomers(self, carry: Carry, born: Micros) -> None:
+    def _keep_for_newcomers(self, carry: Carry, born: Micros, sender: NodeId | None) -> None:
         if self._may_broadcast(carry.event) and carry.event.event_class is EventClass.REALTIME:
-            self._recapitulation.keep(carry, born)  # memorized events are in the tables
+            self._recapitulation.keep(carry, born, sender)  # memorized events are in the tables
 
     # To one next hop.
 

@@ -140,7 +140,8 @@ def is_between(item: Any, first: Any, end: Any) -> bool:
 
 
 class Request(WireMessage, frozen=True, tag=6):
-    """`subscribers`: as in `Lists`, entries of the filter table by their numbers."""
+    """`subscribers`: as in `Lists`, entries of the filter table by their numbers. Without anything: for a
+    `Recap` of what was there lately."""
 
     name = "consistency"
     events: EventKeys = ()

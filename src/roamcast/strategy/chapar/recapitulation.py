@@ -6,6 +6,12 @@ broadcast in small frames afterwards, each event `TELLINGS` times, with the even
 compares that with its own filters, so it also finds events that it was not sent because the broker that
 looked them up did not know its subscription yet.
 
+A link that has broken is missed after three HELLOs. Until then the neighbour at its end gets nothing of what
+this node broadcasts, and nothing shows it. So a node that has lost a neighbour asks another one for word of
+what was there lately (a `Request` for nothing), and one whose HELLO is overdue gets an event by unicast,
+which shows whether the link stands (`event_multicasting.py`). Neither on a medium that is full (`is_calm`),
+because it would stay so.
+
 Link state takes a moment to learn of a new link. So a new neighbour is told of what this node has had lately,
 broadcast by it or not, and who gets an event late from a new neighbour tells its other ones. Only from a new
 one: on a full medium the rest would be a storm (the league's `narrowband`, seed 22: 0.72 of the reachable
@@ -15,6 +21,7 @@ pairs instead of 0.98).
 from typing import NamedTuple
 
 from roamcast.event import EventId
+from roamcast.kit.confirm import RetransmissionTimeout
 from roamcast.kit.protocol import Timer, random_below
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.chapar.messages import RECAP_MAX, Carry, Recap, RecapEntry, Request
@@ -23,12 +30,20 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 TELLINGS = 2  # this and all below: chosen by us
 INTERVAL: Micros = 500 * MILLISECOND  # between two frames of a node that has something to tell
-RECENT_FOR: Micros = 3 * SECOND  # how long an event can be asked for: a multiple of all tellings
+# How long an event can be asked for: longer than a silent neighbour is missed, which is three HELLOs.
+RECENT_FOR: Micros = 5 * SECOND
+NEW_FOR: Micros = 3 * SECOND  # how long what a new neighbour tells is news to others
+INQUIRED_AGAIN: Micros = 1_500 * MILLISECOND  # after the first inquiry: one HELLO, and its neighbour's doubt
 RECENT_MAX = 512  # events; the oldest makes room
 ASK_TIMEOUT: Micros = 600 * MILLISECOND  # then the next one that tells of an event may be asked for it
 # A neighbour that is back so soon was not away: on a full medium its HELLOs were lost, and more frames would
 # lose more.
 FLAPPING: Micros = 10 * SECOND
+# How long to wait for a next hop's own broadcast, for a relay's jitter and its queue.
+FIRST_WAIT: Micros = 150 * MILLISECOND
+SHORTEST_WAIT: Micros = 100 * MILLISECOND
+LONGEST_WAIT: Micros = 2 * SECOND
+CALM: Micros = 150 * MILLISECOND  # measured so: the medium has room for inquiries
 MET_MAX = 256  # neighbours that came or went lately
 ASKED_MAX = 2  # times for one event: on a full medium, more requests would lose more events
 
@@ -55,6 +70,10 @@ class Recapitulation(Part):
         self._gone: BoundedDict[NodeId, Micros] = BoundedDict(MET_MAX, unreported)
         self._timer = Timer(self._host, self._tell)
         self._is_due = False
+        self._inquired_at: Micros = -INTERVAL
+        self._flapped_at: Micros = -FLAPPING
+        self.timeout = RetransmissionTimeout(FIRST_WAIT, SHORTEST_WAIT, LONGEST_WAIT)
+        self._inquiry_timer = Timer(self._host, self._inquire)
 
     def remember(self, carry: Carry, born: Micros, *, told: int) -> None:
         """This node has an event, which neighbours may ask for. `told`: how often they were told of it, 0
@@ -64,16 +83,22 @@ class Recapitulation(Part):
         if told < TELLINGS:
             self._tell_soon()
 
-    def keep(self, carry: Carry, born: Micros) -> None:
-        """This node has an event: one that it asked for is news to others too, the rest to new neighbours."""
+    def keep(self, carry: Carry, born: Micros, sender: NodeId | None) -> None:
+        """This node has an event. What comes from a new neighbour is news to the others too: its broker may
+        not know them yet. The rest is for new neighbours."""
         key = carry.event.id
         if key not in self._recent:
             asked = self._asked.get(key)
-            self.remember(carry, born, told=0 if asked is not None and asked.is_news else TELLINGS)
+            if asked is not None:
+                is_news = asked.is_news
+            else:
+                is_news = sender is not None and self._is_new(sender) and self.is_calm
+            self.remember(carry, born, told=0 if is_news else TELLINGS)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         now = self._host.now()
         if now - self._gone.pop(neighbour, now - FLAPPING) < FLAPPING:
+            self._flapped_at = now
             return
         self._met.renew(neighbour, now)
         self._recent.forget_oldest(lambda recent: recent.until <= now)
@@ -82,7 +107,27 @@ class Recapitulation(Part):
         self._tell_soon()
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
+        """What it has broadcast since its last HELLO did not come here: another neighbour tells of it. It is
+        asked twice, because the lost one may notice later than this node that it is lost."""
         self._gone.renew(neighbour, self._host.now())
+        if self._in_force.notification == "broadcast":
+            self._inquire()
+            self._inquiry_timer.after(INQUIRED_AGAIN)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the medium has room: no neighbour was missed of late that had not been away, and broadcasts
+        are passed on in no time."""
+        return self._host.now() >= self._flapped_at + FLAPPING and self.timeout.measured < CALM
+
+    def on_inquiry(self, sender: NodeId) -> None:
+        """A neighbour has lost another one: tell it of all that was here lately."""
+        now = self._host.now()
+        self._recent.forget_oldest(lambda recent: recent.until <= now)
+        settled = now + RECENT_FOR - INTERVAL  # what has just come here may be on its way there
+        known = [key for key, recent in self._recent.items() if recent.until <= settled]
+        if known:
+            self._messenger.send(self._recap(known[-RECAP_MAX:]), sender)
 
     def on_recap(self, sender: NodeId, recap: Recap) -> None:
         """Ask for the events that this node wants and has not seen; each of one neighbour at a time."""
@@ -117,24 +162,37 @@ class Recapitulation(Part):
         self._messenger.transfer(sender, event, make)
         return True
 
+    def _inquire(self) -> None:
+        now = self._host.now()
+        around = self._brokers.adjacent() or self._underlay.neighbours()
+        others = [node for node in around if not self._messenger.is_broken(node)]
+        if others and now >= self._inquired_at + INTERVAL and self.is_calm:
+            self._inquired_at = now
+            self._messenger.send(Request(), others[0], own=True)
+
     def _tell(self) -> None:
         now = self._host.now()
         self._recent.forget_oldest(lambda recent: recent.until <= now)
         untold = [key for key, recent in self._recent.items() if recent.told < TELLINGS][:RECAP_MAX]
-        entries = []
         for key in untold:
-            recent = self._recent[key]
-            self._recent[key] = recent._replace(told=recent.told + 1)
-            identifier = self._tables.event_id(recent.carry.event, recent.carry.sealed)
-            entries.append(RecapEntry(*key, self._tables.layout.encode(identifier), now - recent.born))
-        if entries:
-            self._messenger.send(Recap(tuple(entries)))
+            self._recent[key] = self._recent[key]._replace(told=self._recent[key].told + 1)
+        if untold:
+            self._messenger.send(self._recap(untold))
         self._is_due = False
         self._tell_soon()
 
+    def _recap(self, keys: list[EventId]) -> Recap:
+        now, tables = self._host.now(), self._tables
+        entries = []
+        for key in keys:
+            recent = self._recent[key]
+            identifier = tables.event_id(recent.carry.event, recent.carry.sealed)
+            entries.append(RecapEntry(*key, tables.layout.encode(identifier), now - recent.born))
+        return Recap(tuple(entries))
+
     def _is_new(self, neighbour: NodeId) -> bool:
         met_at = self._met.get(neighbour)
-        return met_at is not None and self._host.now() - met_at < RECENT_FOR
+        return met_at is not None and self._host.now() - met_at < NEW_FOR
 
     def _tell_soon(self) -> None:
         if not self._is_due and any(recent.told < TELLINGS for recent in self._recent.values()):

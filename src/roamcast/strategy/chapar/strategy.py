@@ -134,7 +134,10 @@ class Chapar(MessageLayer, Strategy):
     # Private.
 
     def _on_request(self, sender: NodeId, request: Request) -> None:
-        """For real-time events that were broadcast lately, and for what the tables hold."""
+        """For real-time events that were broadcast lately, and for what the tables hold; for nothing: for
+        word of what was here lately."""
+        if not request.events and not request.subscribers:
+            self._recapitulation.on_inquiry(sender)
         kept = tuple(key for key in request.events if not self._recapitulation.answer(sender, EventId(*key)))
         self._consistency.on_request(sender, Request(kept, request.subscribers))
 

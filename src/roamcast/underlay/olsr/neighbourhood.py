@@ -202,6 +202,19 @@ class Neighbourhood:
             self._relays = self._select_relays(now)
         return self._relays
 
+    def is_overdue(self, main: Address, now: Micros) -> bool:
+        """Whether the next HELLO of a neighbour has not come in time, by the interval of its last one."""
+        neighbour = self.neighbours.table.get(main)
+        if neighbour is None or neighbour.hello is None:
+            return False
+        heard = (
+            link.heard_at
+            for links in self.links.values()
+            for link in links.table.values()
+            if link.main == main
+        )
+        return max(heard, default=now) + neighbour.hello.interval * 9 // 8 < now  # an eighth for queues; ours
+
     def two_hop_neighbours(self, now: Micros) -> list[Address]:
         """Strict: neither this node nor its neighbours."""
         reached = {

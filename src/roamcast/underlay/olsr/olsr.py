@@ -215,6 +215,9 @@ class Olsr(Underlay):
     def neighbours(self) -> list[NodeId]:
         return self._numbers(self._neighbours.table)
 
+    def is_overdue(self, neighbour: NodeId) -> bool:
+        return self._neighbourhood.is_overdue(self._addresses.address(neighbour), self._host.now())
+
     def next_hop(self, to: NodeId) -> NodeId | None:
         route = self.routes().get(self._addresses.address(to))
         return None if route is None else self._addresses.node(route.next_hop)
