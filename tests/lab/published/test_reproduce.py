@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -269,13 +270,23 @@ def test_undecided_verdicts_ask_for_seeds_of_their_cells(tmp_path: Path) -> None
     quantity = CSMA_AT_2 + (
         'relative_to = { "world.radio.model" = "ideal" }\nclaim = { at_most = 0.99 }\n'
         + QUANTITY
-        + 'at = { "world.radio.model" = "ideal", "workload.rate" = 1.0 }\nclaim = { at_least = 1 }'
+        + 'at = { "world.radio.model" = "ideal", "workload.rate" = 1.0 }\nclaim = { at_least = 1 }\n'
+        + QUANTITY
+        + 'at = { "world.radio.model" = "csma", "workload.rate" = 4.0 }\n'
+        + "claim = { at_least = 0.8 }\nextra = true"
     )
     figure = load_figure(figure_file(tmp_path, quantity))
     (plan,) = planned([figure], "quick", 501, 7)
     assert (plan.seeds_first, plan.seeds) == (2, tuple(range(501, 508)))
     found = results(AXES, [501, 502], delivery_ratio=RATIOS)
-    assert plan.wanted([2] * 6, found) == [2, 4, 2, 2, 4, 2]  # csma and ideal at 2.0; the other is decided
+    assert plan.wanted([2] * 6, found) == [
+        2,
+        4,
+        2,
+        2,
+        4,
+        2,
+    ]  # csma and ideal at 2.0; of the others one is decided, one does not count
     assert plan.wanted([4] * 6, found) == [4, 7, 4, 4, 7, 4]
     assert planned([figure], "quick", None, None)[0].seeds == (1, 2)
     assert "12 runs" in estimate([plan]) and "at most 27 runs" in estimate([plan])
@@ -356,6 +367,8 @@ def test_every_figure_of_the_package_is_sound() -> None:
         for profile in PROFILES:
             assert figure.experiment(profile).runs()
             assert figure.quantities(profile)
+            experiment = msgspec.convert(figure.experiment(profile).to_dict(), Description)
+            assert {row.verdict for row in rows(figure, profile, Results(experiment, [], {}))} == {"not run"}
 
 
 SERIES = """
