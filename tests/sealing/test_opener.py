@@ -322,6 +322,25 @@ def test_a_member_cannot_answer_for_another_by_changing_its_announcement() -> No
     assert b.refusal(frame) is Refusal.BAD_SIGNATURE
 
 
+@pytest.mark.parametrize("ahead", [10 * AHEAD, -10 * AHEAD])
+def test_a_member_cannot_say_where_another_is(ahead: int) -> None:
+    """By an announcement in its name, with its public key and b's nonce, and a signature of its own."""
+    a, b, insider = Peer(1), Peer(2), Peer(3)
+    meet(a, b)
+    b.refusal(forged(a, a.sealer.counter + 20 * AHEAD))  # so b asks a, by a new nonce
+    b.opener.announcement()
+    as_a = Sealer(a.identity, a.ring, a.epoch, first=a.sealer.counter + ahead)
+    false = as_a.seal_announcement(
+        HANDSHAKE,
+        lambda position: (
+            a.identity.public_key
+            + encode(insider.identity, position, bytes(8), [(2, b.opener._nonces[0])], [])[32:]
+        ),
+    )
+    assert b.refusal(false) is Refusal.DISTANT
+    assert b.open(a.seal(b"x")).payload == b"x", "its window stays where it is"
+
+
 def test_our_own_frames_come_back_and_a_copy_of_us_is_noticed() -> None:
     a = Peer(1)
     assert a.refusal(a.seal(b"x")) is Refusal.OWN
