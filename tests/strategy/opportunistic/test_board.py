@@ -158,6 +158,19 @@ def test_a_neighbour_that_differs_is_asked_when_that_is_no_news_any_more() -> No
     assert to == 2 and numbers == RowNumbers((BROKER, 1, 1))
 
 
+def test_the_age_of_a_row_is_told_to_the_millisecond() -> None:
+    """In seconds it was cut at every hop, and of two brokers' words the later one became the earlier."""
+    told = Told(1)
+    told.host.advance(5 * SECOND)
+    body = BROKER_ROWS.encode(row())
+    told.board.on_rows(2, Rows((Row(BROKER, 5, 1, 1_700, body), Row(BROKER, 6, 1, 1_699, body))))
+    told.host.advance(board.JITTER)
+    ((_, rows),) = told.frames()
+    assert isinstance(rows, Rows)
+    first, second = (one.age for one in rows.rows)
+    assert 1_700 <= first <= 1_950 and second == first - 1
+
+
 def test_boards_that_lack_one_row_each_hear_of_it_by_their_fingerprints() -> None:
     """After a partition: by sums of checksums these two were equal, and stayed different for good."""
     base = 1 << 20

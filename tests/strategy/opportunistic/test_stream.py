@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from roamcast.strategy.opportunistic.stream import (
     RoundTrips,
 )
 from roamcast.testing import FakeHost
+from roamcast.trace import Dropped, DropReason
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 
@@ -464,6 +466,39 @@ def test_waits_double_and_return_once_a_copy_is_answered() -> None:
     sender.write(10)
     sender.host.advance(3_039 * MILLISECOND)
     assert sender.numbers() == [1]
+
+
+def test_where_something_waits_for_every_peer_that_there_is_room_for_another_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And nothing that waits is thrown away without a word; before, the first peer's letters were."""
+    monkeypatch.setattr("roamcast.strategy.opportunistic.stream.PEERS_MAX", 2)
+    sender = Sender()
+    letter = letter_of(b"")
+    assert sender.streams.write(2, letter) and sender.streams.write(3, letter)
+    assert not sender.streams.write(4, letter)
+    assert [sender.streams.waiting(peer) for peer in (2, 3, 4)] == [1, 1, 0]
+    (drop,) = (record for record in sender.host.records if isinstance(record, Dropped))
+    assert drop.reason is DropReason.QUEUE_FULL
+    sender.answer(sender.sent[0], 1)
+    assert sender.streams.write(4, letter)  # nothing waits for 2 any more
+
+
+def test_a_large_letter_a_gap_and_half_a_window_are_acknowledged_at_once() -> None:
+    pairs = [(0, 0, b"", False), (1, 1, bytes(2_000), True), (3, 2, b"", True), (20, 4, b"", True)]
+    for number, confirmed, payload, is_prompt in pairs:
+        post, sent = acknowledging()
+        for before in range(confirmed):
+            post.on_content(2, StreamSegment(5, before, 0, 0, letter_of(b"")), 1)
+        sent.clear()
+        post.on_content(2, StreamSegment(5, number, confirmed, 0, letter_of(payload)), 1)
+        assert [one.is_prompt for one in sent] == [is_prompt], number
+
+
+def acknowledging() -> tuple[LetterPost, list[StreamAcknowledgement]]:
+    sent: list[StreamAcknowledgement] = []
+    datagrams = SimpleNamespace(send=lambda _, one: sent.append(one), has_route=lambda to: True)
+    return LetterPost(FakeHost(node=1), datagrams, SimpleNamespace(on_letter=lambda *_: None)), sent
 
 
 def test_what_was_never_sent_cannot_be_confirmed() -> None:

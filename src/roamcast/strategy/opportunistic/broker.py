@@ -192,8 +192,8 @@ class Brokerage(NodePart):
         """Which way events would go at this instant: what figures 7, 8 and 10 to 12 compare (section 4.1).
         `brokers`: from this broker to every other, on its own view of the overlay. `clients`: from each of
         its producers, through this broker and the consumer's home broker as known here, to every consumer."""
-        if self._options.paths == "brokers":
-            yield from self._overlay.paths()
+        if self._options.paths != "clients":
+            yield from self._overlay.paths() if self._options.paths == "brokers" else ()
             return
         for producer in self.homes.clients.values():
             for consumer in self._consumers.consumers() if producer.produces else ():

@@ -22,6 +22,7 @@ from roamcast.strategy.opportunistic.consumers import opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.messages import CURSORS_MAX, CarryLetter, Fetch, Head
 from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
+from roamcast.trace import PathsSampled
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 WAITING_MAX = 10_000  # events of one producer that came too early
@@ -212,7 +213,10 @@ class NodeReading(NodePart):
         """An event for one reader; whether that is one of this node."""
         reader = self.find(carry.consumer, carry.is_modulated)
         if reader is not None:
-            copy = EventCopy.of(carry, self._host.now())
+            now = self._host.now()
+            copy = EventCopy.of(carry, now)
+            if self._options.paths == "events" and not carry.is_modulated:
+                self._host.trace(PathsSampled(now, "overlay", 1, carry.hops))
             if carry.is_stored:
                 reader.on_next(copy)
             else:
