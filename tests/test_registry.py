@@ -39,7 +39,7 @@ def test_what_a_strategy_declares_is_what_it_does(name: str) -> None:
     assert declared.carries_sealed == (made.seal_id is not Strategy.seal_id)
     assert declared.runs_modulators == isinstance(options, LimitsModulators)
     assert declared.default_underlay in UNDERLAYS
-    assert set(declared.for_arbitrary_numbers) <= set(options.__struct_fields__)
+    assert set(declared.live_options) <= set(options.__struct_fields__)
     assert STRATEGIES.origin(name) == BUILT_IN and not STRATEGIES.is_plugin(name)
 
 

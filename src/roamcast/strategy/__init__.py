@@ -47,8 +47,8 @@ class StrategyAbilities(NamedTuple):
     survives_crash: bool = False  # the nodes that hold it, and the subscriber's, were killed and restarted
     survives_full: bool = False  # stores on the way had no room for it for a while
     survives_leave: bool = False  # its publisher is out of reach by then: others carry it
-    # Option defaults for networks with arbitrary node numbers: those of live nodes follow from their keys.
-    for_arbitrary_numbers: Mapping[str, Any] = {}
+    # Defaults of live nodes (whose numbers follow from their keys), where they differ from a simulation's.
+    live_options: Mapping[str, Any] = {}
 
 
 STRATEGIES: Registry[StrategyContext, Strategy, StrategyAbilities] = Registry(
@@ -79,7 +79,7 @@ STRATEGIES.declare(
     "roamcast.strategy.chapar:Chapar",
     default_underlay="olsr",
     carries_sealed=True,
-    for_arbitrary_numbers={"node_vectors": "bloom"},  # a bitmap indexed by node number cannot hold them
+    live_options={"node_vectors": "bloom"},  # numbers follow from keys: no bitmap indexed by them
     survives_cut=True,
     survives_crash=True,
     survives_full=True,
@@ -110,6 +110,7 @@ STRATEGIES.declare(
     "roamcast.strategy.tree.parameters:TreeOptions",
     "roamcast.strategy.tree.strategy:Tree",
     default_underlay="beacons",
+    live_options={"preset": "prompt"},  # heals in a quarter of the time (docs/protocols/tree.md)
     survives_cut=True,
     survives_crash=True,
     survives_full=True,

@@ -1,4 +1,4 @@
-"""Clients of REDS on the tree, as the acyclic-overlay work describes them (6.2.4, 6.2.5, table 6.13).
+"""Clients of REDS, as the acyclic-overlay work describes them (6.2.4, 6.2.5, table 6.13).
 
 Eight nodes walk on 60 m x 150 m. An event is ten numbers from 0 to 99, a subscription one number: it matches
 the events that have it among their ten. Four nodes are the core: each keeps ten subscriptions throughout. The
@@ -41,7 +41,8 @@ class Reds(Study, frozen=True):
     duration: Annotated[float, msgspec.Meta(ge=120, le=3600)] = 660.0  # seconds
     range: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 60.0  # metres
     loss: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0  # share of the frames that the radio loses
-    # `published`: REDS on the protocol of the work, without recovery. `ours`: with our additions.
+    # `published`: REDS on the reactive manager (`reactive.py`), with what the work gives it. `ours`: the
+    # strategy `tree`, on the proactive overlay with our additions and recovery.
     protocol: Literal["published", "ours"] = "published"
 
     def metrics(self, seed: int) -> StudyMetrics:
@@ -114,7 +115,13 @@ class Reds(Study, frozen=True):
             publications += _published(random, node, self.rate, end - DRAIN)
         is_ours = self.protocol == "ours"
         return {
-            "scenario": {"name": "reds", "duration": end, "warmup": WARMUP, "seed": seed},
+            "scenario": {
+                "name": "reds",
+                "duration": end,
+                "warmup": WARMUP,
+                "seed": seed,
+                "modules": [] if is_ours else ["roamcast.lab.studies.reactive"],
+            },
             "world": {
                 "nodes": NODES,
                 "area": [60.0, 150.0],
@@ -124,7 +131,7 @@ class Reds(Study, frozen=True):
             },
             "workload": {"size": EVENT_OCTETS, "subscriptions": subscriptions, "publications": publications},
             "strategy": {
-                "name": "tree",
+                "name": "tree" if is_ours else "reds",
                 "options": {
                     "preset": "walking",
                     "filters_max": NUMBERS + 1,  # REDS lists all

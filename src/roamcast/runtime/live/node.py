@@ -439,8 +439,8 @@ def _without_storage(world: NodeWorld) -> MutableMapping[str, bytes]:
 def _config(settings: LiveSettings) -> NodeConfig:
     name = settings.strategy.name or LIVE_DEFAULT
     options = settings.strategy.options
-    if settings.node.number is None:
-        options = {**STRATEGIES.declared(name).for_arbitrary_numbers, **options}
+    if settings.node.number is None:  # else it plays a scenario, with that scenario's options
+        options = {**STRATEGIES.declared(name).live_options, **options}
     return NodeConfig(
         name,
         msgspec.convert(options, STRATEGIES.options_type(name)),
