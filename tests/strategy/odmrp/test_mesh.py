@@ -80,7 +80,7 @@ def request(sequence: int = 1, hops: int = 1, **fields: Any) -> JoinRequest:
         "urgent": False,
         "everyone": False,
         "digests": (WOODS,),
-        "types": (),
+        "advertisements": (),
         "destinations": (),
         "epoch": 0,
         "channels": (),
@@ -176,9 +176,31 @@ def test_an_advertisement_is_answered_by_all_who_may_want_its_type() -> None:
     typed.broker.subscribe(Subscription(1, Filter.of_type("score") & Filter.sql("hole = 3")))
     other.broker.subscribe(Subscription(1, Filter.of_type("weather")))
     for node in (typed, other):
-        node.hears(NEAR, request(digests=(), types=("score",)))
+        node.hears(NEAR, request(digests=(), advertisements=(EventDigest.of_type("score").encode(),)))
         node.host.advance(SOON)
     assert len(typed.rows()) == 1 and other.rows() == []
+
+
+def test_advertisements_travel_in_the_compact_form() -> None:
+    """3 ¶2: "the digest of publishing events and event advertisements are also transformed to the compact
+    data structure": seven octets, however long the name is."""
+    node = Lone()
+    node.strategy.advertise(["announcement of the official at the hole"])
+    (asked,) = node.sent(JoinRequest)
+    (advertised,) = asked.advertisements
+    assert advertised == EventDigest.of_type("announcement of the official at the hole").encode()
+    assert len(advertised) == 7 and asked.digests == ()
+
+
+def test_a_publisher_of_different_events_asks_by_type_and_one_of_alike_ones_by_digest() -> None:
+    for players, by_type in (["woods"] * 3, False), (["woods", "palmer", "woods"], True):
+        node = Lone(request_delay=0.0)
+        for number, player in enumerate(players):
+            node.strategy.publish(Event(ME, number, {"player": player}, type="score"))
+            node.host.advance(5 * SECOND)
+        first, *_, last = node.sent(JoinRequest)
+        assert first.digests and not first.advertisements  # nobody knows yet what will come
+        assert bool(last.advertisements) == by_type and bool(last.digests) != by_type
 
 
 def test_who_subscribes_after_the_request_still_joins_its_round() -> None:

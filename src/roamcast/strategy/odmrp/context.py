@@ -20,10 +20,9 @@ from functools import lru_cache
 from typing import TypeAlias
 from zlib import crc32
 
-from roamcast.errors import FilterError, WireError
+from roamcast.errors import WireError
 from roamcast.event import Event
 from roamcast.filter import Filter
-from roamcast.filter.expression import Or
 from roamcast.kit.tables import BoundedDict, OnEvicted
 from roamcast.strategy.odmrp.grouping.channels import UNGROUPED, Channels
 from roamcast.strategy.odmrp.grouping.k_means import Chance
@@ -38,7 +37,6 @@ from roamcast.units import Micros, NodeId
 
 NO_SUBSCRIPTIONS = 0
 SUMMARIES_MAX = 16_384  # chosen by us
-_NOTHING = Filter(Or(()))
 
 
 class MeshContext:
@@ -56,6 +54,10 @@ class MeshContext:
 
     def digest(self, event: Event) -> bytes:
         """What a request says about an event that is to be sent, and what its data packet carries."""
+        return b""
+
+    def advertisement(self, type_: str) -> bytes:
+        """What a request says about events of a type that may come."""
         return b""
 
     def check(self, digest: bytes) -> None:
@@ -166,6 +168,9 @@ class SubscriptionContext(MeshContext):
             self._digested = digested
             self._last_digest = digest if len(digest) <= DIGEST_BYTES_MAX else b""
         return self._last_digest
+
+    def advertisement(self, type_: str) -> bytes:
+        return EventDigest.of_type(type_, self._options).encode()
 
     def check(self, digest: bytes) -> None:
         if digest:
@@ -290,8 +295,12 @@ class OwnInterests:
         return (
             request.everyone
             or any(self.match(digest) for digest in request.digests)
-            or any(_may_be(wanted, type) for type in request.types for wanted in self._filters)
+            or any(map(self._may_want, request.advertisements))
         )
+
+    def _may_want(self, advertisement: bytes) -> bool:
+        digest = decoded_digest(advertisement, self._options)
+        return self._summary is not None and any(map(digest.may_satisfy, self._summary.entries))
 
     def _update(self) -> None:
         if not self._changed:
@@ -399,12 +408,3 @@ def decoded_digest(octets: bytes, options: SummaryOptions) -> EventDigest:
 @lru_cache(maxsize=4_096)
 def decoded_summary(octets: bytes, options: SummaryOptions) -> Summary:
     return Summary.decode(octets, options)
-
-
-@lru_cache(maxsize=4_096)
-def _may_be(wanted: Filter, type: str) -> bool:
-    """Whether some event of the type can match. An event without a type can be anything."""
-    try:
-        return type == "" or not _NOTHING.covers(wanted & Filter.of_type(type))
-    except FilterError:  # a type that no filter can name, or both are too long for one
-        return True

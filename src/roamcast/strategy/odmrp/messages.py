@@ -69,7 +69,8 @@ class JoinRequest(WireMessage, frozen=True, tag=1):
 
     `hold`: how long the state that this round builds lasts without another. `urgent`: the publisher has no
     members, so answers do not wait for others to share their frame. `everyone`: every subscriber is asked
-    (plain ODMRP, or more digests than fit). `types`: advertisement, every event of these types.
+    (plain ODMRP, or more digests than fit). `advertisements`: digests of a type alone, for all who may want an
+    event of it.
     `channels`: the members of each multicast group, as of `epoch`; channel n has bit n + 1 in `DataPacket`,
     and bit 0 is for members that are in no group yet. `lifetime`: of the weakest link so far (mobility
     prediction); `place` is its last sender's.
@@ -84,7 +85,7 @@ class JoinRequest(WireMessage, frozen=True, tag=1):
     urgent: bool
     everyone: bool
     digests: Annotated[tuple[AnnouncedDigest, ...], msgspec.Meta(max_length=DIGESTS_MAX)]
-    types: Annotated[tuple[Name, ...], msgspec.Meta(max_length=DIGESTS_MAX)]
+    advertisements: Annotated[tuple[AnnouncedDigest, ...], msgspec.Meta(max_length=DIGESTS_MAX)]
     destinations: Annotated[tuple[Count, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
     epoch: Count
     channels: Annotated[tuple[Members, ...], msgspec.Meta(max_length=CHANNELS_MAX)]
@@ -219,4 +220,4 @@ class Carried(WireMessage, frozen=True, tag=5):
 
 AnyMessage: TypeAlias = JoinRequest | JoinTable | DataPacket | BrokerSearch | Carried
 
-CODEC: Codec[AnyMessage] = Codec("odmrp", 2, AnyMessage)
+CODEC: Codec[AnyMessage] = Codec("odmrp", 3, AnyMessage)

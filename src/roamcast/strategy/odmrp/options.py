@@ -28,8 +28,9 @@ class OdmrpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     k: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None  # groups of `k_means`; None: by a heuristic
     refresh_interval: Seconds = 5.0  # between two Join Requests of an active publisher (section 4.1)
     forwarding_timeout: Seconds = 25.0  # of a forwarder, after the last Join Request (4.1)
-    # Join Requests carry what is common to all events of their type, not the digests of events (3.5.1).
-    advertisement: bool = False
+    # Join Requests carry what is common to all events of their type, not the digests of events (3.5.1). None:
+    # where the events of a publisher differ.
+    advertisement: bool | None = None
     # What a relay compares with the digest of a data packet beyond its channel (3.5.2, "optionally"): the
     # subscriptions that came by the branches below it (`branch`), or nothing (`channel`).
     relay_filter: Literal["branch", "channel"] = "branch"

@@ -98,8 +98,8 @@ class Publisher:
         )
         # The latest digests (older ones are evicted on purpose), and until when a refresh repeats them.
         self._announced: BoundedDict[bytes, Micros] = BoundedDict(options.digests_max, unreported)
-        # The types of what was published, and until when: with the option `advertisement` they are announced.
-        # With more types than fit into a request, everyone is asked.
+        # The types of what was published, and until when. With more types than fit into a request, everyone
+        # is asked.
         self._types: BoundedDict[str, Micros] = BoundedDict(
             options.recent_max, overflow_traced(host, "join_request", "recent_max")
         )
@@ -127,8 +127,7 @@ class Publisher:
         self._recent[event.id] = recent
         self._dispatch(recent)
         self._active_until = now + self._hold
-        if self._options.advertisement:
-            self._types.renew(event.type, self._active_until)
+        self._types.renew(event.type, self._active_until)
         self._ask(now)
 
     def advertise(self, types: Collection[str]) -> None:
@@ -239,7 +238,7 @@ class Publisher:
             not self._members,
             everyone,
             digests,
-            tuple(islice(sorted({*self._types, *self._advertised}), self._options.digests_max)),
+            () if everyone else tuple(map(self._context.advertisement, self._types_announced())),
             self._destinations(),
             self._context.epoch,
             tuple(members[:MEMBERS_MAX] for members in self._context.groups),
@@ -256,7 +255,7 @@ class Publisher:
         """When the next Join Request is due. A predicted lifetime may delay a refresh, not new digests."""
         assert self._requested_at is not None
         interval = self._interval
-        asks_for_events = not self._context.asks_everyone and not self._options.advertisement
+        asks_for_events = not self._context.asks_everyone and not self._by_type
         # The newest first: of a busy publisher it has not been announced.
         if asks_for_events and any(not recent.announced for recent in reversed(self._recent.values())):
             interval = min(interval, micros(self._options.refresh_interval))
@@ -280,10 +279,9 @@ class Publisher:
                     recent.until = recent.published_at + recent.event.lifetime
                 else:
                     recent.until = now + SETTLE_TIME
-        too_many_types = len({*self._types, *self._advertised}) > self._options.digests_max
-        if self._context.asks_everyone or too_many_types:
+        if self._context.asks_everyone or len(self._types_announced()) > self._options.digests_max:
             return True, ()
-        if self._options.advertisement:
+        if self._by_type:
             return False, ()
         if not news:  # a mere refresh: the latest digests keep their members
             news = dict.fromkeys(islice(reversed(self._announced), self._options.digests_max))
@@ -293,6 +291,18 @@ class Publisher:
         if untold or len(digests) > self._options.digests_max or sum(map(len, digests)) > DIGESTS_BYTES:
             return True, ()
         return False, digests
+
+    @property
+    def _by_type(self) -> bool:
+        """Requests name types instead of digests (3.5.1, `advertisement`): whoever may want an event of the
+        type joins before it is there. Unless the options say otherwise, once two events of a forwarding
+        timeout had different digests: each further one would wait a refresh interval for those it concerns.
+        """
+        by_type = self._options.advertisement
+        return len(self._announced) > 1 if by_type is None else by_type
+
+    def _types_announced(self) -> list[str]:
+        return sorted({*self._advertised, *(self._types if self._by_type else ())})
 
     def _destinations(self) -> tuple[NodeId, ...]:
         named = {node: None for recent in self._recent.values() for node in recent.event.destinations}

@@ -172,7 +172,7 @@ class Odmrp(MessageLayer, Strategy):
         if known is not None and request.sequence <= known.request.sequence:
             known.on_copy(request, sender)
             return
-        for digest in request.digests:
+        for digest in (*request.digests, *request.advertisements):
             self.context.check(digest)  # raises WireError before any state changes
         route = self.routes.on_request(request, sender, now, self._path_lifetime(request))
         self._soft_state.watch()

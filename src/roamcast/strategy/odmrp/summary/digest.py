@@ -110,6 +110,11 @@ class EventDigest:
         return cls(map(type_token, types_above(event.type)), named, options)
 
     @classmethod
+    def of_type(cls, type_: str, options: SummaryOptions = DEFAULT) -> "EventDigest":
+        """An advertisement: what all events of a type have in common."""
+        return cls(map(type_token, types_above(type_)), (), options)
+
+    @classmethod
     def decode(cls, data: bytes, options: SummaryOptions = DEFAULT) -> "EventDigest":
         """What `encode` wrote; WireError for anything else."""
         reader = _Reader(data)
@@ -133,6 +138,12 @@ class EventDigest:
             if question is None or not question.satisfied(vector):
                 return False
         return True
+
+    def may_satisfy(self, entry: SummaryEntry) -> bool:
+        """As an advertisement: whether an event of this type, with whatever elements, may match. An event
+        without a type can be anything."""
+        vector, question = entry.by_key.get(TYPE_KEY), self.question(TYPE_KEY)
+        return vector is None or question is None or question.satisfied(vector)
 
     def question(self, key: Key) -> DigestQuestion | None:
         """What this event looks up in a vector under the key; None if it has no such element."""
