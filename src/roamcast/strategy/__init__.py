@@ -91,7 +91,9 @@ STRATEGIES.declare(
     "roamcast.strategy.odmrp:Odmrp",
     takes_advertisements=True,
     survives_cut=True,
+    survives_crash=True,
     survives_full=True,
+    survives_leave=True,
 )
 STRATEGIES.declare(
     "opportunistic",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from roamcast.broker.core import Broker, Delivery, Subscription
 from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
+from roamcast.kit.repair import HeldRuns
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.odmrp import Odmrp, OdmrpOptions
 from roamcast.strategy.odmrp.context import version_of
@@ -24,6 +25,9 @@ from roamcast.strategy.odmrp.messages import (
     ClientEvent,
     DataPacket,
     EventReceipt,
+    HandedEvent,
+    HeldEvents,
+    HeldGroup,
     JoinRequest,
     JoinTable,
     MemberEntry,
@@ -31,6 +35,7 @@ from roamcast.strategy.odmrp.messages import (
     Registered,
     Registration,
     SenderPosition,
+    WantEvents,
 )
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 from roamcast.testing import FakeHost
@@ -79,7 +84,19 @@ contents = st.one_of(
     st.builds(Registered, counts, st.booleans()),
     st.builds(ClientEvent, st.integers(0, 255), counts, events),
     st.builds(EventReceipt, nodes, counts),
+    st.builds(WantEvents, st.lists(counts, min_size=2, max_size=5).map(tuple)),
+    st.builds(HandedEvent, st.integers(0, 255), counts, events),
 )
+runs = st.lists(counts, min_size=2, max_size=4).map(tuple)
+held = st.lists(
+    st.builds(
+        HeldGroup,
+        st.one_of(st.none(), digests),
+        st.sampled_from([(), (ME,), (4, 5)]),
+        st.lists(st.builds(HeldRuns, nodes, runs), max_size=2).map(tuple),
+    ),
+    max_size=2,
+).map(tuple)
 finite = st.floats(allow_nan=True, allow_infinity=True)
 messages: st.SearchStrategy[AnyMessage] = st.one_of(
     st.builds(
@@ -97,7 +114,9 @@ messages: st.SearchStrategy[AnyMessage] = st.one_of(
         st.lists(st.lists(nodes, max_size=3).map(tuple), max_size=3).map(tuple),
         st.integers(0, UNLIMITED),
         st.one_of(st.none(), st.builds(SenderPosition, finite, finite, finite, finite)),
+        held,
     ),
+    st.builds(HeldEvents, held, st.booleans()),
     st.builds(
         JoinTable,
         st.lists(
@@ -205,11 +224,10 @@ def test_no_sequence_of_messages_breaks_a_node(
     assert len(strategy.routes) == len(strategy.forwarding) == len(strategy.context) == 0
     assert not strategy.post.paths and not strategy.post.searches
     assert strategy.service is None or len(strategy.service) == 0
-    # What clients had memorized is kept for its lifetime, up to the bound.
-    lasting = [one for one in strategy.publisher._recent.values() if one.event.lifetime > HOLD_MAX]
-    assert len(strategy.publisher) == len(lasting) <= 3
+    assert len(strategy.publisher) == len(strategy.repair.told) == 0
     assert strategy.member_table == {} and len(strategy.tables) == 0
-    assert lasting or host.timers() == {}  # they are announced for as long
+    lasting = broker.store.standing(host.now())
+    assert (lasting and is_broker) or host.timers() == {}  # brokers name them for as long
     assert all(msgspec.msgpack.decode(sent.frame.payload[1:]) for sent in host.sent)
 
 
@@ -254,4 +272,7 @@ def test_an_event_that_a_client_had_memorized_is_kept_for_its_lifetime_and_no_lo
         strategy.on_receive(0, CODEC.encode(BrokerSearch(1, 4, 49)))
         strategy.on_receive(0, CODEC.encode(Carried(0, 2, 0, ClientEvent(0, 0, event))))
         host.advance(HOLD_MAX + 60 * SECOND)
-        assert len(strategy.publisher) == kept
+        before = len(host.sent)
+        host.advance(60 * SECOND)
+        named = [sent for sent in host.sent[before:] if sent.frame.message == "join_request"]
+        assert (len(named) > 0) == kept == len(strategy._broker.store.standing(host.now()))

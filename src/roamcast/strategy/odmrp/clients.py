@@ -89,7 +89,7 @@ class ClientPost:
         client = search.client
         if client == self._host.node or self.searches.get(client, (-1, 0))[0] >= search.number:
             return
-        self._learn(client, sender)
+        self.learn(client, sender)
         self.searches[client] = (search.number, self._host.now() + self._hold)
         if has_room:
             self.send(client, BrokerOffer(search.number))
@@ -101,7 +101,7 @@ class ClientPost:
         """The content, if it is for this node; otherwise it is passed on."""
         if carried.origin == self._host.node:
             return None
-        self._learn(carried.origin, sender)
+        self.learn(carried.origin, sender)
         content = carried.content
         if carried.target == self._host.node:
             return content
@@ -111,7 +111,8 @@ class ClientPost:
             self._carry(Carried(carried.origin, carried.target, carried.hops + 1, content), own=False)
         return None
 
-    def _learn(self, origin: NodeId, sender: NodeId) -> None:
+    def learn(self, origin: NodeId, sender: NodeId) -> None:
+        """What `origin` sent came by `sender`, and so can answers go."""
         self.paths[origin] = (sender, self._host.now() + self._hold)
 
     def _carry(self, carried: Carried, *, own: bool) -> None:

@@ -65,7 +65,7 @@ class MeshContext:
 
     def answers(self, request: JoinRequest) -> bool:
         """Whether what a request announces may concern this node."""
-        return bool(self._wanted())
+        return request.everyone and bool(self._wanted())
 
     # The Join Table (3.5.2).
 
@@ -87,6 +87,10 @@ class MeshContext:
     def claims(self, digest: bytes) -> bool:
         """Whether what this node attaches says that it wants such an event; that may be a mistake."""
         return False
+
+    def concerns(self, digest: bytes) -> bool:
+        """Whether this node may want an event; of an empty digest it may."""
+        return bool(self._wanted())
 
     def wants(self, member: NodeId, version: int, digest: bytes) -> bool:
         """Whether a member behind this relay may want an event."""
@@ -191,6 +195,9 @@ class SubscriptionContext(MeshContext):
 
     def claims(self, digest: bytes) -> bool:
         return bool(digest) and self._own.match(digest)
+
+    def concerns(self, digest: bytes) -> bool:
+        return self._own.match(digest) if digest else self._own.version != NO_SUBSCRIPTIONS
 
     def wants(self, member: NodeId, version: int, digest: bytes) -> bool:
         return self._known.match(member, version, digest)

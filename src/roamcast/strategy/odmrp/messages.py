@@ -5,6 +5,7 @@
 | `JoinRequest` | flooded by a publisher's broker, once per refresh interval | `join_request` |
 | `JoinTable` | broadcast by members and relays, each row meant for one next hop | `join_table` |
 | `DataPacket` | broadcast by the publisher and by the forwarding group | `data` |
+| `HeldEvents` | broadcast after data, for neighbours that missed it | `held` |
 
 What a client without a broker and its broker say to each other:
 
@@ -16,8 +17,10 @@ What a client without a broker and its broker say to each other:
 | `Registered` | by the broker: has it, or needs it in full | `registered` |
 | `ClientEvent` | a publication to the broker, an event to the client | `client_event` |
 | `EventReceipt` | by whoever got it | `receipt` |
+| `WantEvents` | by a node that lacks events, to one that named them | `want` |
+| `HandedEvent` | the answer | `handed` |
 
-All but the first of these travel in a `Carried`, hop by hop.
+All but the first of these travel in a `Carried`, hop by hop; the last two between any nodes.
 """
 
 from typing import Annotated, TypeAlias
@@ -27,6 +30,7 @@ import msgspec
 from roamcast.event import DESTINATIONS_MAX, Count, Event, EventId, Name
 from roamcast.host import Kind
 from roamcast.kit.protocol import WireMessage
+from roamcast.kit.repair import PUBLISHERS_MAX, HeldRuns
 from roamcast.units import SECOND
 from roamcast.wire import Codec
 
@@ -41,6 +45,8 @@ DIGESTS_MAX = 64
 CHANNELS_MAX = 62
 MEMBERS_MAX = 4_096  # of one channel or one row
 ROWS_MAX = 256
+GROUPS_MAX = 64  # of held events
+WANTED_MAX = 256  # events in one request
 HOLD_MAX = 3_600 * SECOND
 UNLIMITED = 2**62
 """The lifetime of a path whose end nobody can predict."""
@@ -64,13 +70,25 @@ class SenderPosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     vy: float
 
 
+class HeldGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Events that a node has and that concern the same others: those whom the digest concerns (None: nobody;
+    empty: all who want anything), and the destinations."""
+
+    digest: DigestBytes | None
+    destinations: Annotated[tuple[Count, ...], msgspec.Meta(max_length=DESTINATIONS_MAX)]
+    held: Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)]
+
+
+HeldGroups: TypeAlias = Annotated[tuple[HeldGroup, ...], msgspec.Meta(max_length=GROUPS_MAX)]
+
+
 class JoinRequest(WireMessage, frozen=True, tag=1):
     """Section 3.5.1. A node that wants an event of `digests` answers with a Join Table.
 
     `hold`: how long the state that this round builds lasts without another. `urgent`: the publisher has no
     members, so answers do not wait for others to share their frame. `everyone`: every subscriber is asked
-    (plain ODMRP, or more digests than fit). `advertisements`: digests of a type alone, for all who may want an
-    event of it.
+    (plain ODMRP, or more digests than fit). `advertisements`: digests of a type alone, for all who may want
+    an event of it. `held`: memorized events that the publisher's broker has, whoever published them.
     `channels`: the members of each multicast group, as of `epoch`; channel n has bit n + 1 in `DataPacket`,
     and bit 0 is for members that are in no group yet. `lifetime`: of the weakest link so far (mobility
     prediction); `place` is its last sender's.
@@ -91,6 +109,7 @@ class JoinRequest(WireMessage, frozen=True, tag=1):
     channels: Annotated[tuple[Members, ...], msgspec.Meta(max_length=CHANNELS_MAX)]
     lifetime: Lifetime = UNLIMITED
     place: SenderPosition | None = None
+    held: HeldGroups = ()
 
 
 class MemberEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -206,11 +225,27 @@ class EventReceipt(WireMessage, frozen=True, tag=5):
     sequence: Count
 
 
-ClientContent: TypeAlias = BrokerOffer | Registration | Registered | ClientEvent | EventReceipt
+class WantEvents(WireMessage, frozen=True, tag=6):
+    """Publisher and sequence of each event wanted, one after the other."""
+
+    name = "want"
+
+    events: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * WANTED_MAX)]
+
+
+class HandedEvent(ClientEvent, frozen=True, tag=7):
+    """For a node that asked for it."""
+
+    name = "handed"
+
+
+ClientContent: TypeAlias = (
+    BrokerOffer | Registration | Registered | ClientEvent | EventReceipt | WantEvents | HandedEvent
+)
 
 
 class Carried(WireMessage, frozen=True, tag=5):
-    """Unicast between a client and its broker, over the nodes between them; counted as its content."""
+    """Unicast to a node that is known by its messages, over the nodes between; counted as its content."""
 
     origin: Count
     target: Count
@@ -218,6 +253,16 @@ class Carried(WireMessage, frozen=True, tag=5):
     content: ClientContent
 
 
-AnyMessage: TypeAlias = JoinRequest | JoinTable | DataPacket | BrokerSearch | Carried
+class HeldEvents(WireMessage, frozen=True, tag=6):
+    """Recent events that the sender has broadcast or had, for its neighbours. `is_call`: it has lost or met a
+    neighbour, so the mesh may have a gap here: tell it of yours."""
+
+    name = "held"
+
+    groups: HeldGroups
+    is_call: bool = False
+
+
+AnyMessage: TypeAlias = JoinRequest | JoinTable | DataPacket | BrokerSearch | Carried | HeldEvents
 
 CODEC: Codec[AnyMessage] = Codec("odmrp", 3, AnyMessage)

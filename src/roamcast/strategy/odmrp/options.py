@@ -41,6 +41,10 @@ class OdmrpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     radio_range: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 250.0  # metres; used by the prediction only
     request_delay: Delay = 0.5  # random delay, at most, of a Join Request of a publisher with members
     jitter: Delay = 0.04  # a relay waits up to this before it relays a Join Request or data
+    # Lost events are named to neighbours and asked for; ours, not the paper's. Memorized events are handed
+    # over with or without it.
+    repair: bool = True
+    carry: bool = True  # brokers take memorized events that they do not want, for later subscribers
     table_retries: Annotated[int, msgspec.Meta(ge=0, le=16)] = 2  # before another upstream node is tried
     hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 32  # radio hops
     summary: SummaryOptions = DEFAULT  # the sizes of summaries; all nodes of a network must agree on them

@@ -5,7 +5,7 @@ once if the last one is a refresh interval ago, else when the next is due. Membe
 got the event yet get it then, in a separate data packet. So no event is lost while the mesh is formed,
 and there are no more Join Requests than the refresh interval allows. (The ODMRP draft floods the first
 data on a Join Query instead; the paper's Join Request carries a digest, and data goes only to those who
-want it.) Memorized events wait for later members as long as they live.
+want it.) What members miss later is repaired (`repair.py`).
 
 Data is not acknowledged, in the paper as in ODMRP. One case is worth an exception: a packet that is lost
 on its first hop reaches nobody. So the publisher listens for a relay of the packet, and repeats it once if
@@ -18,7 +18,7 @@ from itertools import islice
 import msgspec
 
 from roamcast.broker.core import Broker
-from roamcast.event import DESTINATIONS_MAX, Event, EventClass, EventId
+from roamcast.event import DESTINATIONS_MAX, Event, EventId
 from roamcast.host import Frame
 from roamcast.kit.confirm import Unconfirmed
 from roamcast.kit.protocol import Messenger, Timer, overflow_traced, random_below
@@ -35,6 +35,7 @@ from roamcast.strategy.odmrp.messages import (
     SenderPosition,
 )
 from roamcast.strategy.odmrp.options import SETTLE_TIME, OdmrpOptions
+from roamcast.strategy.odmrp.repair import MeshRepair
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
@@ -79,6 +80,7 @@ class Publisher:
         options: OdmrpOptions,
         number: Callable[[], int],
         soft_state: SoftState,
+        repair: MeshRepair,
     ) -> None:
         host = messenger.host
         soft_state.add(self)
@@ -89,6 +91,7 @@ class Publisher:
         self._context = context
         self._options = options
         self._number = number
+        self._repair = repair
         self._interval: Micros = micros(options.refresh_interval)
         self._hold: Micros = micros(options.forwarding_timeout)
         self.round_ends: Micros | None = None  # until when those who answer the last Join Request are members
@@ -169,10 +172,16 @@ class Publisher:
         self._request_at = None
         now = self._host.now()
         self.expire(now)
-        memorized = any(r.event.event_class is EventClass.MEMORIZED for r in self._recent.values())
-        if now < self._active_until or memorized or self._advertised:
+        if now < self._active_until or self._advertised or self._repair.held(now):
             self._request(now)
+        elif self._repair.holds_any:
+            self._request_by(now + self._interval + random_below(self._host, self._interval // 2))
         self._soft_state.watch()
+
+    def watch_store(self) -> None:
+        """There are memorized events here. Name them in requests, if nobody else does."""
+        if self._request_at is None and self._repair.holds_any:
+            self._request_by(self._host.now() + random_below(self._host, self._interval))
 
     def _serve(self) -> None:
         """New members have joined: send them the events that they missed."""
@@ -244,6 +253,7 @@ class Publisher:
             tuple(members[:MEMBERS_MAX] for members in self._context.groups),
             UNLIMITED,
             None if place is None else SenderPosition(*place),
+            self._repair.held(now),
         )
         self._messenger.send(request)
         # A random delay, so that publishers that began together do not stay synchronised.
@@ -275,10 +285,9 @@ class Publisher:
             if not recent.announced:
                 recent.announced = True
                 self._announced[recent.digest] = now + self._hold
-                if recent.event.event_class is EventClass.MEMORIZED:
-                    recent.until = recent.published_at + recent.event.lifetime
-                else:
-                    recent.until = now + SETTLE_TIME
+                recent.until = now + SETTLE_TIME
+        if now >= self._active_until and not self._advertised:
+            return False, ()  # nobody has to join
         if self._context.asks_everyone or len(self._types_announced()) > self._options.digests_max:
             return True, ()
         if self._by_type:
@@ -382,6 +391,7 @@ class Publisher:
         data = DataPacket(self._host.node, packet, epoch, bits, members, recent.digest, 0, age, event)
         frame = self._messenger.frame(data)
         self._host.broadcast(frame)
+        self._repair.tell(event, recent.digest)
         waiting_for = members or self._wanting(self._members, recent)
         relayed = any(not self._members[member].direct for member in waiting_for)
         if relayed and len(self._unheard) >= self._options.pending_max:

@@ -30,16 +30,22 @@ from roamcast.strategy.odmrp.join_tables import JoinTables
 from roamcast.strategy.odmrp.messages import (
     CODEC,
     HOLD_MAX,
+    HOPS_MAX,
     BrokerSearch,
     Carried,
     DataPacket,
+    HandedEvent,
+    HeldEvents,
+    HeldGroup,
     JoinRequest,
     JoinTable,
     PublisherRow,
     SenderPosition,
+    WantEvents,
 )
 from roamcast.strategy.odmrp.options import OdmrpOptions
 from roamcast.strategy.odmrp.publisher import Publisher
+from roamcast.strategy.odmrp.repair import MeshRepair
 from roamcast.strategy.odmrp.routes import ForwardingGroup, PublisherRoute, Routes, link_lifetime
 from roamcast.trace import DropReason, OverlayChanged
 from roamcast.units import MILLISECOND, Micros, NodeId, micros
@@ -89,14 +95,24 @@ class Odmrp(MessageLayer, Strategy):
         self.tables = JoinTables(self.messenger, self.routes, self.context, options)
         self._soft_state = SoftState(host, self._on_expired)
         self._soft_state.add(self.routes, self.forwarding, self.context)
+        self.repair = MeshRepair(
+            self.messenger,
+            broker,
+            self.context,
+            self.post,
+            options,
+            self._concerns,
+            carries=options.carry and context.is_broker,
+        )
         self.publisher = Publisher(
-            self.messenger, broker, self.context, options, numbers.take, self._soft_state
+            self.messenger, broker, self.context, options, numbers.take, self._soft_state, self.repair
         )
         # Whose events this node joined for, and until when.
         self.member_table: ExpiringDict[NodeId, Micros] = ExpiringDict(
             options.publishers_max, too_many_publishers, lambda until: until
         )
         self._soft_state.add(self.member_table, self.tables.known, self.post.paths, self.post.searches)
+        self._soft_state.add(self.repair.told)
         if self.service is not None:
             self._soft_state.add(self.service)
         self._packets = SeenEvents()
@@ -107,19 +123,24 @@ class Odmrp(MessageLayer, Strategy):
             host, send=self._relay_data, most=options.pending_max
         )
         self._interests_timer = Timer(host, self._tell_interests)
-        self._booted_at: Micros = host.now()
         self._is_forwarding = False
         self.handlers = {
             JoinTable: self._on_join_table,
             JoinRequest: self._on_join_request,
             Carried: self._on_carried,
             BrokerSearch: self._on_search,
+            HeldEvents: self._on_held,
         }
+
+    def on_start(self) -> None:
+        if self.service is not None:
+            self.publisher.watch_store()  # what was memorized before a restart
 
     # Applications.
 
     def publish(self, event: Event) -> None:
         if self.service is not None:
+            self.repair.on_event(event, 0, 0, self.context.digest(event), is_own=True)
             self.publisher.publish(event)
             self.service.serve(event, 0, 0)
         elif self.client is not None:
@@ -150,6 +171,7 @@ class Odmrp(MessageLayer, Strategy):
     # The radio.
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        self.repair.on_heard(sender)
         try:
             message = self._decode(payload)
             if type(message) is DataPacket:
@@ -172,9 +194,12 @@ class Odmrp(MessageLayer, Strategy):
         if known is not None and request.sequence <= known.request.sequence:
             known.on_copy(request, sender)
             return
-        for digest in (*request.digests, *request.advertisements):
+        held = (group.digest for group in request.held if group.digest)
+        for digest in (*request.digests, *request.advertisements, *held):
             self.context.check(digest)  # raises WireError before any state changes
         route = self.routes.on_request(request, sender, now, self._path_lifetime(request))
+        if request.held:
+            self.repair.on_named(sender, request)
         self._soft_state.watch()
         self._answer(route, now)
         if request.hops + 1 < self._options.hop_limit:
@@ -303,22 +328,24 @@ class Odmrp(MessageLayer, Strategy):
         if data.digest:
             self.context.check(data.digest)  # raises WireError before delivery
         if self._broker.observe((event.publisher, event.sequence), lives_for):
-            self._hand_over(data, now)
+            self._hand_over(event, data.hops + 1, data.age, data.digest)
         if self._forwards(data, now):
             self._relay_later(data, key, now)
 
-    def _hand_over(self, data: DataPacket, now: Micros) -> None:
-        event = data.event
-        if event.event_class is EventClass.REALTIME and data.age > now - self._booted_at:
+    def _hand_over(self, event: Event, hops: int, age: Micros, digest: bytes) -> None:
+        """The first copy of an event."""
+        if event.event_class is EventClass.REALTIME and not self._broker.lived_through(age):
             # Published before this node booted: it may have been delivered before a crash erased the memory
             # of it, and a real-time event is not for nodes that come later.
             self._broker.drop(event.id, DropReason.EXPIRED, "data")
             return
-        self._broker.deliver(event, data.hops + 1, data.age)
+        self._broker.deliver(event, hops, age)
+        self.repair.on_event(event, hops, age, digest)
         if self.service is None:
             return  # overheard: this node's broker decides what it gets, and may send it again
-        self.service.serve(event, data.hops + 1, data.age)
-        if self.context.claims(data.digest) and not (self._broker.wants(event) or self.service.wants(event)):
+        self.service.serve(event, hops, age)
+        self.publisher.watch_store()
+        if self.context.claims(digest) and not (self._broker.wants(event) or self.service.wants(event)):
             self._broker.drop(event.id, DropReason.FALSE_POSITIVE, "data")
 
     def _forwards(self, data: DataPacket, now: Micros) -> bool:
@@ -361,6 +388,7 @@ class Odmrp(MessageLayer, Strategy):
         data, arrived = waiting
         age = data.age + self.host.now() - arrived
         self.messenger.send(msgspec.structs.replace(data, hops=data.hops + 1, age=age), own=False)
+        self.repair.tell(data.event, data.digest)
 
     # Clients without a broker (sections 3.5 and 4).
 
@@ -370,11 +398,51 @@ class Odmrp(MessageLayer, Strategy):
         self._soft_state.watch()
 
     def _on_carried(self, sender: NodeId, carried: Carried) -> None:
-        content = self.post.on_carried(sender, carried)
-        if content is not None and self.service is not None:
-            self.service.on_content(carried.origin, content, carried.hops)
-        elif content is not None and self.client is not None:
-            self.client.on_content(carried.origin, content, carried.hops)
+        origin, content = carried.origin, carried.content
+        if type(content) is WantEvents and origin != self.host.node:
+            self.post.learn(origin, sender)
+            rest = self.repair.on_want(origin, content)
+            if rest is None:
+                return
+            carried = msgspec.structs.replace(carried, content=rest)
+        elif type(content) is HandedEvent:  # who passes it on has it, too
+            self._on_handed(carried, content)
+        for_us = self.post.on_carried(sender, carried)
+        if for_us is not None and type(for_us) is not HandedEvent:
+            if self.service is not None:
+                self.service.on_content(origin, for_us, carried.hops)
+            elif self.client is not None:
+                self.client.on_content(origin, for_us, carried.hops)
+        self._soft_state.watch()
+
+    def _on_handed(self, carried: Carried, handed: HandedEvent) -> None:
+        event, hops = handed.event, min(handed.hops + carried.hops + 1, HOPS_MAX)
+        self.repair.on_handed(carried.origin, event.id)
+        lives_for = event.lifetime - handed.age
+        if event.lifetime and lives_for <= 0:
+            self._broker.drop(event.id, DropReason.EXPIRED, "handed")
+        elif self._broker.observe((event.publisher, event.sequence), lives_for):
+            digest = self.context.digest(event)
+            self._hand_over(event, hops, handed.age, digest)
+            self.repair.tell(event, digest)
+
+    def _concerns(self, publisher: NodeId, group: HeldGroup) -> bool:
+        """Whether this node wants events, for its applications, its clients or the members behind it."""
+        digest, named = group.digest, group.destinations
+        if self.service is not None and (self.host.node in named or self.service.named(named)):
+            return True
+        if digest is not None and self.context.concerns(digest):
+            return True
+        now = self.host.now()
+        if named and self.forwarding.names_any(publisher, named, now):
+            return True
+        return digest is not None and any(
+            now < branch.expires_at and self.context.wants(member, branch.version, digest)
+            for member, branch in self.forwarding.branches(publisher).items()
+        )
+
+    def _on_held(self, sender: NodeId, held: HeldEvents) -> None:
+        self.repair.on_held(sender, held)
         self._soft_state.watch()
 
     def _on_unreachable(self, target: NodeId) -> None:
@@ -393,6 +461,7 @@ class Odmrp(MessageLayer, Strategy):
         if not self._broker.observe((event.publisher, event.sequence), event.lifetime - age):
             return
         self._broker.deliver(event, hops, age)
+        self.repair.on_event(event, hops, age, self.context.digest(event), is_own=True)
         self.service.serve(event, hops, age, but=origin)
         self.publisher.publish(event, age)
 
