@@ -6,6 +6,7 @@ the departures; docs/protocols/odmrp-summaries.md is about the summaries. In the
 
 - `options`: the parameters;
 - `summary/`, `grouping/`: compact forms of subscriptions and events, and groups of them (3.3, 3.4);
+- `repair`: what was lost, and memorized events;
 - `context`: what the middleware attaches to packets, and what it does with what it finds there;
 - `messages`, `routes`, `join_tables`, `publisher`: the mesh as a node sees it, the publisher's broker (3.5,
 3.6);
