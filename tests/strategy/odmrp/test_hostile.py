@@ -30,12 +30,12 @@ from roamcast.strategy.odmrp.messages import (
     HeldGroup,
     JoinRequest,
     JoinTable,
+    LackedEvents,
     MemberEntry,
     PublisherRow,
     Registered,
     Registration,
     SenderPosition,
-    WantEvents,
 )
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
 from roamcast.testing import FakeHost
@@ -84,7 +84,7 @@ contents = st.one_of(
     st.builds(Registered, counts, st.booleans()),
     st.builds(ClientEvent, st.integers(0, 255), counts, events),
     st.builds(EventReceipt, nodes, counts),
-    st.builds(WantEvents, st.lists(counts, min_size=2, max_size=5).map(tuple)),
+    st.builds(LackedEvents, st.lists(counts, min_size=2, max_size=5).map(tuple)),
     st.builds(HandedEvent, st.integers(0, 255), counts, events),
 )
 runs = st.lists(counts, min_size=2, max_size=4).map(tuple)

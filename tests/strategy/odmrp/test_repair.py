@@ -12,7 +12,7 @@ from roamcast.strategy.odmrp.messages import (
     HeldEvents,
     HeldGroup,
     JoinRequest,
-    WantEvents,
+    LackedEvents,
 )
 from roamcast.strategy.odmrp.repair import TELLINGS
 from roamcast.strategy.odmrp.summary.summary import EventDigest
@@ -28,7 +28,7 @@ def held(digest: bytes, *sequences: int) -> HeldGroup:
 
 def wanted(node: Lone) -> list[tuple[int, tuple[int, ...]]]:
     carried = node.sent(Carried)
-    return [(one.target, one.content.events) for one in carried if isinstance(one.content, WantEvents)]
+    return [(one.target, one.content.events) for one in carried if isinstance(one.content, LackedEvents)]
 
 
 # Recent events.
@@ -65,7 +65,7 @@ def test_a_relay_names_what_it_passed_on_a_few_times_and_gives_it_to_who_asks() 
     assert len(node.sent(DataPacket)) == 1 and node.sent(HeldEvents) == []  # most are about to get it
     node.host.advance(4 * SECOND)
     assert [one.groups for one in node.sent(HeldEvents)] == [(held(WOODS, 1),)] * TELLINGS
-    node.hears(LEAF, Carried(LEAF, ME, 0, WantEvents((FAR, 1, FAR, 9))))
+    node.hears(LEAF, Carried(LEAF, ME, 0, LackedEvents((FAR, 1, FAR, 9))))
     (handed,) = [one for one in node.sent(Carried) if isinstance(one.content, HandedEvent)]
     assert handed.target == LEAF and handed.content.event.sequence == 1
 
@@ -163,7 +163,7 @@ def test_a_node_between_answers_itself_and_passes_the_rest_on() -> None:
     node.wants("player = 'woods'")
     node.hears(NEAR, request(digests=(), held=(held(WOODS, 1, 2),)))
     node.hears(NEAR, data(1, event=memorized(1)))
-    node.hears(LEAF, Carried(LEAF, FAR, 0, WantEvents((FAR, 1, FAR, 2))))
+    node.hears(LEAF, Carried(LEAF, FAR, 0, LackedEvents((FAR, 1, FAR, 2))))
     passed = [one for one in node.sent(Carried) if one.origin == LEAF]
     assert [(one.target, one.content.events) for one in passed] == [(FAR, (FAR, 2))]
     handed = [one for one in node.sent(Carried) if isinstance(one.content, HandedEvent)]

@@ -17,7 +17,7 @@ What a client without a broker and its broker say to each other:
 | `Registered` | by the broker: has it, or needs it in full | `registered` |
 | `ClientEvent` | a publication to the broker, an event to the client | `client_event` |
 | `EventReceipt` | by whoever got it | `receipt` |
-| `WantEvents` | by a node that lacks events, to one that named them | `want` |
+| `LackedEvents` | by a node that lacks events, to one that named them | `want` |
 | `HandedEvent` | the answer | `handed` |
 
 All but the first of these travel in a `Carried`, hop by hop; the last two between any nodes.
@@ -225,7 +225,7 @@ class EventReceipt(WireMessage, frozen=True, tag=5):
     sequence: Count
 
 
-class WantEvents(WireMessage, frozen=True, tag=6):
+class LackedEvents(WireMessage, frozen=True, tag=6):
     """Publisher and sequence of each event wanted, one after the other."""
 
     name = "want"
@@ -240,7 +240,7 @@ class HandedEvent(ClientEvent, frozen=True, tag=7):
 
 
 ClientContent: TypeAlias = (
-    BrokerOffer | Registration | Registered | ClientEvent | EventReceipt | WantEvents | HandedEvent
+    BrokerOffer | Registration | Registered | ClientEvent | EventReceipt | LackedEvents | HandedEvent
 )
 
 

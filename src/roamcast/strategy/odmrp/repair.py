@@ -45,7 +45,7 @@ from roamcast.strategy.odmrp.messages import (
     HeldEvents,
     HeldGroup,
     JoinRequest,
-    WantEvents,
+    LackedEvents,
 )
 from roamcast.strategy.odmrp.options import OdmrpOptions
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
@@ -211,14 +211,14 @@ class MeshRepair:
         if self._memorized.has_offers(source):
             self._ask_timers.after(source, request.hops * HOP_DELAY)
 
-    def on_want(self, asker: NodeId, want: WantEvents) -> WantEvents | None:
+    def on_want(self, asker: NodeId, want: LackedEvents) -> LackedEvents | None:
         """Answer with what is here; returns the rest, for those further on."""
         now = self._host.now()
         asked = [EventId(*pair) for pair in zip(want.events[::2], want.events[1::2], strict=False)]
         here = [event for event in asked if self._holdings.find(event, now) is not None]
         self._answers.add(((asker, event), None) for event in here)
         rest = [event for event in asked if event not in here] if len(here) < len(asked) else []
-        return WantEvents(tuple(number for event in rest for number in event)) if rest else None
+        return LackedEvents(tuple(number for event in rest for number in event)) if rest else None
 
     def on_handed(self, giver: NodeId, event: EventId) -> None:
         for requests in (self._recent, self._memorized):
@@ -278,7 +278,7 @@ class MeshRepair:
         may_ask = requests is self._recent or self._broker.may_keep
         wanted = requests.request(holder, self._host.now()) if may_ask else ()
         if wanted:
-            self._post.send(holder, WantEvents(tuple(number for event in wanted for number in event)))
+            self._post.send(holder, LackedEvents(tuple(number for event in wanted for number in event)))
 
     def _ask_again(self, holder: NodeId) -> None:
         """A request or an answer may be lost."""

@@ -39,9 +39,9 @@ from roamcast.strategy.odmrp.messages import (
     HeldGroup,
     JoinRequest,
     JoinTable,
+    LackedEvents,
     PublisherRow,
     SenderPosition,
-    WantEvents,
 )
 from roamcast.strategy.odmrp.options import OdmrpOptions
 from roamcast.strategy.odmrp.publisher import Publisher
@@ -341,6 +341,7 @@ class Odmrp(MessageLayer, Strategy):
             return
         self._broker.deliver(event, hops, age)
         self.repair.on_event(event, hops, age, digest)
+        self._soft_state.watch()
         if self.service is None:
             return  # overheard: this node's broker decides what it gets, and may send it again
         self.service.serve(event, hops, age)
@@ -399,7 +400,7 @@ class Odmrp(MessageLayer, Strategy):
 
     def _on_carried(self, sender: NodeId, carried: Carried) -> None:
         origin, content = carried.origin, carried.content
-        if type(content) is WantEvents and origin != self.host.node:
+        if type(content) is LackedEvents and origin != self.host.node:
             self.post.learn(origin, sender)
             rest = self.repair.on_want(origin, content)
             if rest is None:
