@@ -19,7 +19,7 @@ Whether a publication is admitted is decided here, once for all gateways (`Appli
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from enum import Enum
 from typing import Protocol, TypeAlias
 
@@ -165,8 +165,8 @@ class Applications:
         self._owners: dict[int, ApplicationSession] = {}  # by subscription number
         self._next_application = 1  # 0 is an event that is addressed to the node itself
         self._next_subscription = 1
-        # Each gives the events that some application of a gateway still has to get from the store.
-        self.owed: list[Callable[[], Iterable[EventId]]] = []
+        # Each has the events that some application of a gateway still has to get from the store.
+        self.owed: list[Container[EventId]] = []
         self._waiting: deque[Delivery] = deque()
         self._draining = False
         # Sees first what is addressed or speaks of receipts; True: it is none for applications (`exchange/`).
@@ -195,8 +195,7 @@ class Applications:
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         """Of these memorized events, those that neither the mesh nor an application here waits for."""
         settled = self.node.strategy.settled(stored)
-        owed = {event for source in self.owed for event in source()}
-        return (one for one in settled if one.event.id not in owed) if owed else settled
+        return (one for one in settled if not any(one.event.id in owed for owed in self.owed))
 
     def on_event(self, delivery: Delivery) -> None:
         """From the broker core, while a handler runs: queue the delivery until it ends."""

@@ -33,6 +33,7 @@ ATTRIBUTES_MAX = 256
 DESTINATIONS_MAX = 1024
 PAYLOAD_BYTES_MAX = 60_000  # one UDP datagram with room for headers and sealing
 COUNT_MAX = 2**63 - 1
+LIFETIME_MAX = 2**32 * 1_000_000  # microseconds: as MQTT's longest, 136 years; no clock overflows by it
 NUMBER_BYTES = 9  # a number's largest encoded form
 CONTENT_BYTES_MAX = 62_000  # payload, topic, type, attributes and destinations together
 LARGE_BYTES_MAX = 16 * 1024 * 1024  # of a payload that travels in chunks (`chunks.py`)
@@ -42,6 +43,7 @@ TOPICS_KNOWN_MAX = 256  # topics that were checked lately; publishers use the sa
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+Lifetime: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LIFETIME_MAX)]
 Attributes: TypeAlias = Annotated[
     dict[Name, bool | int | float | Text | None], msgspec.Meta(max_length=ATTRIBUTES_MAX)
 ]
@@ -82,7 +84,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     topic: Text = ""
     type: Name = ""  # dotted: an event of type `alarm.fire` is an `alarm`
     event_class: EventClass = EventClass.REALTIME
-    lifetime: Count = 0  # microseconds; 0 for real-time events
+    lifetime: Lifetime = 0  # microseconds; 0 for real-time events
     # Explicit destinations: alone they make the event point-to-(multi)point; with `multimode` the
     # matching subscribers get it too (Chapar, equation 7).
     destinations: Destinations = ()
@@ -110,7 +112,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     payload: Payload = b""
     topic: Text = ""
     type: Name = ""
-    lifetime: Count = 0  # microseconds; above 0 the event is memorized
+    lifetime: Lifetime = 0  # microseconds; above 0 the event is memorized
     destinations: Destinations = ()
     multimode: bool = False
     sealed: bool = False  # from end to end, with the node's content key: relays cannot read it
@@ -127,8 +129,8 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
             size += _topic_octets(self.topic)
         if self.type:
             size += _text_octets("type", self.type, NAME_LENGTH_MAX)
-        if not 0 <= self.lifetime <= COUNT_MAX:
-            raise EventError("lifetime", f"is {self.lifetime} microseconds; allowed: 0 to {COUNT_MAX}")
+        if not 0 <= self.lifetime <= LIFETIME_MAX:
+            raise EventError("lifetime", f"is {self.lifetime} microseconds; allowed: 0 to {LIFETIME_MAX}")
         if self.destinations:
             size += _destination_octets(self.destinations)
         if len(self.payload) + size > PAYLOAD_BYTES_MAX:  # below that, no bound is reached

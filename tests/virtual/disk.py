@@ -72,7 +72,8 @@ class VirtualDisk:
         pass
 
     def files(self, folder: Path) -> list[tuple[str, int]]:
-        kept = {**self.files_kept, **self.databases}
+        logs = {f"{name}-wal": b"" for name in self.databases}
+        kept = {**self.files_kept, **self.databases, **logs}
         return [(Path(name).name, len(data)) for name, data in kept.items() if Path(name).parent == folder]
 
     def rename(self, path: Path, to: Path) -> None:
@@ -129,6 +130,7 @@ class DiskConnection(sqlite3.Connection):
     _disk: VirtualDisk
     _path: str
     _process: ProcessLoop | None
+    _changes = 0  # that are committed
 
     def belongs_to(self, disk: VirtualDisk, path: str, process: ProcessLoop | None) -> None:
         self._disk, self._path, self._process = disk, path, process
@@ -159,12 +161,14 @@ class DiskConnection(sqlite3.Connection):
 
     def _commit(self) -> sqlite3.Cursor:
         self._disk.point("commit")
-        if self._disk.is_full:
+        if self._disk.is_full and self.total_changes > self._changes:
             super().execute("ROLLBACK")
+            self._changes = self.total_changes
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorname = "SQLITE_FULL"
             raise error
         done = super().execute("COMMIT")
+        self._changes = self.total_changes
         self._disk.sync()
         self._keep()
         self._disk.point("committed")

@@ -122,6 +122,7 @@ class Model:
 
     def lost_session(self, client: "ModelClient") -> None:
         self.sessions_lost += 1
+        self._clients[client.name] = client
         if client.name not in self.forgiven:
             self.problem(f"{client.name} has lost its session")
         self._end_subscriptions(client)

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roamcast.broker.core import Broker, Delivery, Subscription
-from roamcast.event import Event, EventClass, Publication
+from roamcast.event import LIFETIME_MAX, Event, EventClass, Publication
 from roamcast.filter import Filter
 from roamcast.kit.repair import HeldRuns
 from roamcast.strategy.base import StrategyContext
@@ -59,7 +59,7 @@ events = st.builds(
     counts,
     st.sampled_from([{}, {"a": 1}, {"a": 2, "b": "xy"}]),
     event_class=st.sampled_from(EventClass),
-    lifetime=st.sampled_from([0, SECOND, 2**63 - 1]),
+    lifetime=st.sampled_from([0, SECOND, LIFETIME_MAX]),
     destinations=st.sampled_from([(), (ME,), (4, 5)]),
     multimode=st.booleans(),
 )
@@ -184,7 +184,7 @@ def stack(*, is_broker: bool = True, **options: Any) -> tuple[FakeHost, Broker, 
                 0,
                 2,
                 0,
-                ClientEvent(0, 0, Event(0, 0, {}, event_class=EventClass.MEMORIZED, lifetime=2**63 - 1)),
+                ClientEvent(0, 0, Event(0, 0, {}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME_MAX)),
             ),
         ),
     ],
@@ -266,7 +266,7 @@ def test_a_request_from_the_end_of_all_numbers_blocks_its_publisher_only_for_its
 
 
 def test_an_event_that_a_client_had_memorized_is_kept_for_its_lifetime_and_no_longer() -> None:
-    for lifetime, kept in (SECOND, 0), (2**63 - 1, 1):
+    for lifetime, kept in (SECOND, 0), (LIFETIME_MAX, 1):
         host, _, strategy = stack(is_broker=True, grouping="k_means")
         event = Event(0, 0, event_class=EventClass.MEMORIZED, lifetime=lifetime)
         strategy.on_receive(0, CODEC.encode(BrokerSearch(1, 4, 49)))

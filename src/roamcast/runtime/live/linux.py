@@ -19,7 +19,7 @@ from contextlib import suppress
 from io import RawIOBase
 from pathlib import Path
 from random import SystemRandom
-from typing import Literal
+from typing import Any, Literal
 
 from roamcast.runtime.live.world import Interface, NodeWorld, UnreadDatagrams
 from roamcast.strategy.base import MachineCounters
@@ -44,12 +44,20 @@ def this_machine() -> NodeWorld:
     )
 
 
+class NodeConnection(sqlite3.Connection):
+    """Reads damaged texts too: they are nobody's."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.text_factory = lambda text: text.decode(errors="replace")
+
+
 class LocalDisk:
     """This machine's."""
 
     def connect(self, path: Path) -> sqlite3.Connection:
         path.touch(mode=0o600)
-        return sqlite3.connect(path, timeout=0.0, isolation_level=None)
+        return sqlite3.connect(path, timeout=0.0, isolation_level=None, factory=NodeConnection)
 
     def free_bytes(self, path: Path) -> int:
         disk = os.statvfs(path)
@@ -57,6 +65,19 @@ class LocalDisk:
 
     def open(self, path: Path, mode: Literal["rb", "wb", "r+b"]) -> RawIOBase:
         return open(path, mode, buffering=0)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        new = path.with_name(path.name + ".new")
+        with open(new, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def make_folder(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)

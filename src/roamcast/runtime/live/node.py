@@ -22,7 +22,7 @@ from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
-from roamcast.errors import InputError
+from roamcast.errors import FileError, InputError
 from roamcast.event import EventId
 from roamcast.exchange import Exchanges
 from roamcast.host import Channel, Frame, Host, Layer, Position, SendFailure
@@ -45,7 +45,13 @@ from roamcast.runtime.live.routes import (
     numbers_of_hosts,
 )
 from roamcast.runtime.live.settings import KeySettings, LiveSettings, PartSettings
-from roamcast.runtime.live.storage.database import CLOCK_SET, LAZY, DurableEventStore, NodeStorage
+from roamcast.runtime.live.storage.database import (
+    CLOCK_SET,
+    LAZY,
+    DurableEventStore,
+    NodeStorage,
+    UnwritableError,
+)
 from roamcast.runtime.live.world import NodeWorld
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
@@ -89,12 +95,15 @@ class LiveNode:
         interfaces = settings.air.wanted(world.network)
         ring = settings.keys.ring()
         state = settings.node.state
-        self.storage: NodeStorage | None = None if state is None else NodeStorage(world.disk, base / state)
+        self.storage: NodeStorage | None = None if state is None else _storage(world, base / state)
         self._trace: TraceSegments | None = None
         self._traced: tuple[NodeId, int, Micros] | None = None  # the last delivery
         try:
             stable = _without_storage(world) if self.storage is None else self.storage.stable
             epoch = reserve_epoch(stable, world.wall() / SECOND, world.random.randrange)
+            if self.storage is not None and self.storage.trouble:
+                # It takes nothing: the numbers of this boot follow from the clock, as without storage.
+                stable = {**stable, **_without_storage(world)}
             self._trace = self._open_trace(base, epoch)
             first = world.random.getrandbits(FIRST_BITS)
             sealer = Sealer(identity, ring, epoch, settings.keys.encrypt, first)
@@ -281,15 +290,19 @@ class LiveNode:
             epoch=self.clock.now if settings.epoch is None else settings.epoch,
             clock=self.world.computer.clock_identity(),
         )
-        return TraceSegments(
-            base / settings.folder,
-            source,
-            self.world,
-            self.counters,
-            bytes_max=settings.bytes_max,
-            segment_bytes=settings.segment_bytes,
-            segment_seconds=settings.segment_seconds,
-        )
+        try:
+            return TraceSegments(
+                base / settings.folder,
+                source,
+                self.world,
+                self.counters,
+                bytes_max=settings.bytes_max,
+                segment_bytes=settings.segment_bytes,
+                segment_seconds=settings.segment_seconds,
+            )
+        except (FileError, OSError) as error:
+            logger.error("nothing is traced: %s", error)
+            return None
 
     def _open_air(self) -> LiveOpenAir | None:
         """For an underlay whose options say that it speaks with foreign daemons."""
@@ -426,6 +439,14 @@ class LiveNode:
         }
         for name, value_of in by_interface.items():
             self.counters.family(name, "interface", partial(radio.air.metered, value_of))
+
+
+def _storage(world: NodeWorld, path: Path) -> NodeStorage | None:
+    try:
+        return NodeStorage(world.disk, path)
+    except UnwritableError as error:
+        logger.error("%s; the node goes on without storage, and keeps nothing over a restart", error)
+        return None
 
 
 def _without_storage(world: NodeWorld) -> MutableMapping[str, bytes]:

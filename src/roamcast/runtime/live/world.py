@@ -43,6 +43,9 @@ class NodeDisk(Protocol):
     def open(self, path: Path, mode: Literal["rb", "wb", "r+b"]) -> RawIOBase:
         """As Python's `open`, without a buffer: what was written is in the kernel, not on the disk."""
 
+    def replace(self, path: Path, data: bytes) -> None:
+        """The file has this content, on the disk on return; after a crash, this or the one before."""
+
     def make_folder(self, path: Path) -> None:
         """With those above it; it may be there."""
 

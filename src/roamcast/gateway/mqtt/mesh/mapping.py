@@ -20,7 +20,7 @@ import binascii
 import math
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -208,6 +208,7 @@ class MeshMessage(msgspec.Struct, eq=False):
     # The memorized event and the end of its lifetime, to note to which clients it was delivered.
     memorized: tuple[EventId, Micros] | None = None
     forms: dict[int, bytes] = {}  # QoS 0 packets that were made, by version and RETAIN
+    deferred: Any = None  # its entry in the queues of absent clients, while it is handed out
 
     @classmethod
     def of_event(cls, event: Event, now: Micros, lives_until: Micros | None = None) -> "MeshMessage":

@@ -7,16 +7,17 @@ the client comes back. Nothing here does I/O; a `ClientLink` sends.
                  deliver                 room in flight              PUBACK, PUBCOMP
     (no session) ───────▶ waiting ─────────────────────▶ in flight ───────────────────▶ gone
                              │                               └─ PUBREC (QoS 2): released, PUBREL until PUBCOMP
-                             └─ queue full: memorized ones stay in the node's store alone until there is room,
-                                            of the others the oldest is dropped
+                             └─ absent, or queue full: memorized ones stay in the node's store alone,
+                                                       of the others the oldest is dropped
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from roamcast.broker.store import ABSENT_WAIT
 from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.content import ClientFilter
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
@@ -45,17 +46,48 @@ class UnacknowledgedMessage(msgspec.Struct, eq=False):
     is_held: bool = False  # the exchange waits for the disk before its next packet
     is_sent: bool = False  # maybe by an earlier boot
     released: bool = False  # PUBREC came: only PUBREL is sent again
+    is_owed: bool = False  # the client needs it from the node's store, now or after a crash
     row: int = 0  # the durable queue's number; 0: not written
 
 
 class DeferredMessage(NamedTuple):
-    """A message that is in the node's store, and for which the queue had no room."""
+    """A message that is in the node's store alone, for a client that is absent or whose queue is full. One
+    for all clients that get it in the same form: it may wait for thousands."""
 
     event: EventId
     qos: int
     retain: bool
     identifiers: tuple[int, ...]
     since: Micros
+
+
+class OwedEvents:
+    """The memorized events that clients still need from the node's store, and how many clients need each. A
+    client is not waited for longer than a node is."""
+
+    def __init__(self, clock: Callable[[], Micros]) -> None:
+        self._clock = clock
+        self._clients: dict[EventId, int] = {}
+        self._since: dict[EventId, Micros] = {}  # when the last of them began to need it
+
+    def add(self, event: EventId, since: Micros) -> None:
+        self._clients[event] = self._clients.get(event, 0) + 1
+        self._since[event] = max(since, self._since.get(event, since))
+
+    def remove(self, event: EventId) -> None:
+        clients = self._clients.get(event, 0) - 1
+        if clients > 0:
+            self._clients[event] = clients
+        else:
+            self._clients.pop(event, None)
+            self._since.pop(event, None)
+
+    def __contains__(self, event: object) -> bool:
+        since = self._since.get(event)  # type: ignore[call-overload]
+        return since is not None and since > self._clock() - ABSENT_WAIT
+
+    def __len__(self) -> int:
+        return len(self._clients)
 
 
 class ClientLink(Protocol):
@@ -113,6 +145,7 @@ class MqttSession:
         client_id: str,
         watcher: Watcher,
         clock: Callable[[], Micros],
+        owed: OwedEvents,
         *,
         queue_messages_max: int,
         queue_bytes_max: int,
@@ -135,6 +168,7 @@ class MqttSession:
         ] = {}  # QoS 2 from the client, not yet released; with their rows (`incoming.py`)
         self._watcher = watcher
         self._clock = clock
+        self._owed = owed
         self._queue: deque[UnacknowledgedMessage] = deque()
         self._queue_bytes = 0
         self._deferred: deque[DeferredMessage] = deque()
@@ -159,15 +193,7 @@ class MqttSession:
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
-
-    def owed(self, since: Micros) -> Iterator[EventId]:
-        """The memorized events that have waited for this client since then at the earliest, and that it needs
-        from the node's store, now or after a crash."""
-        yield from (one.event for one in self._deferred if one.since >= since)
-        for outgoing in self.unacknowledged() if self.is_durable else ():
-            if outgoing.message.memorized is not None and outgoing.since >= since:
-                yield outgoing.message.memorized[0]
+        return len(self._queue) + len(self._deferred)
 
     def unacknowledged(self) -> list[UnacknowledgedMessage]:
         """All that the client may not have, oldest first."""
@@ -199,8 +225,18 @@ class MqttSession:
         else:
             self._enqueue(outgoing)
 
+    def end(self) -> None:
+        """Nothing is needed for this client any more."""
+        self.is_ended = True
+        for outgoing in self.unacknowledged():
+            self._disown(outgoing)
+        for deferred in self._deferred:
+            self._owed.remove(deferred.event)
+        self._deferred.clear()
+
     def restore(self, outgoing: UnacknowledgedMessage) -> None:
         """A message of an earlier boot of this node; it is already stored."""
+        self._own(outgoing)
         if outgoing.packet_id:
             self._inflight[outgoing.packet_id] = outgoing
             return
@@ -239,7 +275,7 @@ class MqttSession:
             self._queue_bytes -= outgoing.message.size
             if self._is_over(outgoing.message):
                 self._watcher.on_dropped("expired")
-                self._watcher.on_done(self, outgoing.message, outgoing)
+                self._done(outgoing)
             else:
                 self._send(link, outgoing)
 
@@ -279,6 +315,7 @@ class MqttSession:
             packet_id = packet_id % PACKET_IDS + 1
         self._last_packet_id = outgoing.packet_id = packet_id
         self._inflight[packet_id] = outgoing
+        self._own(outgoing)
         if outgoing.qos == 2:
             outgoing.is_held = True
             self._watcher.before_step(self, outgoing, lambda: self._on_durable(outgoing))
@@ -305,15 +342,32 @@ class MqttSession:
 
     def _finish(self, outgoing: UnacknowledgedMessage) -> None:
         del self._inflight[outgoing.packet_id]
+        self._done(outgoing)
+
+    def _done(self, outgoing: UnacknowledgedMessage) -> None:
+        self._disown(outgoing)
         self._watcher.on_done(self, outgoing.message, outgoing)
+
+    def _own(self, outgoing: UnacknowledgedMessage) -> None:
+        memorized = outgoing.message.memorized
+        if memorized is not None and self.is_durable and not outgoing.is_owed:
+            outgoing.is_owed = True
+            self._owed.add(memorized[0], outgoing.since)
+
+    def _disown(self, outgoing: UnacknowledgedMessage) -> None:
+        if outgoing.is_owed and outgoing.message.memorized is not None:
+            outgoing.is_owed = False
+            self._owed.remove(outgoing.message.memorized[0])
 
     def _enqueue(self, outgoing: UnacknowledgedMessage) -> None:
         if self.is_ended:
             return
-        if (self._deferred or self._is_full(outgoing.message.size)) and self._defer(outgoing):
+        size = outgoing.message.size
+        if (self.link is None or self._deferred or self._is_full(size)) and self._defer(outgoing):
             return
         self._queue.append(outgoing)
-        self._queue_bytes += outgoing.message.size
+        self._queue_bytes += size
+        self._own(outgoing)
         self._watcher.on_waiting(self, outgoing)
         while self._is_full(0) and len(self._queue) > 1:
             # The oldest that the node's store does not have.
@@ -321,7 +375,7 @@ class MqttSession:
             self._queue.remove(dropped)
             self._queue_bytes -= dropped.message.size
             self._watcher.on_dropped("queue_full")
-            self._watcher.on_done(self, dropped.message, dropped)
+            self._done(dropped)
 
     def _is_full(self, more_bytes: int) -> bool:
         """Whether the queue is over its bounds, or would be with one more message."""
@@ -336,14 +390,17 @@ class MqttSession:
         if memorized is None or not self._is_stored(outgoing):
             return False
         while self._deferred and not self._watcher.is_stored(self._deferred[0].event):
-            self._deferred.popleft()  # expired
+            self._owed.remove(self._deferred.popleft().event)  # expired
             self._watcher.on_dropped("expired")
         if len(self._deferred) >= DEFERRED_MAX:
-            self._deferred.popleft()
+            self._owed.remove(self._deferred.popleft().event)
             self._watcher.on_dropped("queue_full")
-        self._deferred.append(
-            DeferredMessage(memorized[0], outgoing.qos, outgoing.retain, outgoing.identifiers, outgoing.since)
-        )
+        form = (memorized[0], outgoing.qos, outgoing.retain, outgoing.identifiers)
+        deferred = outgoing.message.deferred
+        if deferred is None or deferred[:4] != form:
+            deferred = outgoing.message.deferred = DeferredMessage(*form, outgoing.since)
+        self._deferred.append(deferred)
+        self._owed.add(memorized[0], outgoing.since)
         return True
 
     def _is_stored(self, outgoing: UnacknowledgedMessage) -> bool:
@@ -355,10 +412,13 @@ class MqttSession:
         while self._deferred and not self._is_full(1):
             event, qos, retain, identifiers, since = self._deferred.popleft()
             message = self._watcher.stored(event)
+            self._owed.remove(event)
             if message is None:
                 self._watcher.on_dropped("expired")
                 continue
-            self._queue.append(UnacknowledgedMessage(message, qos, retain, identifiers, since))
+            outgoing = UnacknowledgedMessage(message, qos, retain, identifiers, since)
+            self._own(outgoing)
+            self._queue.append(outgoing)
             self._queue_bytes += message.size
         return bool(self._queue)
 

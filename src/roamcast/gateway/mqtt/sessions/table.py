@@ -12,12 +12,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from roamcast.broker.store import ABSENT_WAIT
-from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.sessions.durable import SETTLE, KeptSession, Notes, remaining
 from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
-from roamcast.gateway.mqtt.sessions.session import ClientLink, MqttSession
+from roamcast.gateway.mqtt.sessions.session import ClientLink, MqttSession, OwedEvents
 from roamcast.gateway.options import MqttOptions
 from roamcast.units import SECOND, Micros, micros, seconds
 
@@ -43,6 +41,7 @@ class Sessions:
         self._timers: dict[str, asyncio.TimerHandle] = {}  # of absent ones
         self._settle_timer: asyncio.TimerHandle | None = None
         self.chores = Chores(clock)
+        self.owed = OwedEvents(clock)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -52,13 +51,6 @@ class Sessions:
 
     def find(self, client_id: str) -> MqttSession | None:
         return self._sessions.get(client_id)
-
-    def owed(self) -> Iterator[EventId]:
-        """The memorized events that some client still needs from the node's store. A client is not waited for
-        longer than a node is."""
-        since = self._clock() - ABSENT_WAIT
-        for session in self._sessions.values():
-            yield from session.owed(since)
 
     # A client comes.
 
@@ -174,6 +166,7 @@ class Sessions:
             client_id,
             self._notes,
             self._clock,
+            self.owed,
             queue_messages_max=self._options.queue_messages_max,
             queue_bytes_max=self._options.queue_bytes_max,
         )
@@ -204,7 +197,7 @@ class Sessions:
     def _end(self, session: MqttSession) -> None:
         self._cancel(session.client_id)
         self._publish_will(session)
-        session.is_ended = True
+        session.end()
         self.chores.add(self._exchange.interests.remove_all(session))
         if self._sessions.get(session.client_id) is session:
             del self._sessions[session.client_id]

@@ -97,6 +97,10 @@ def problems_of(node: "LiveNode") -> list[NodeProblem]:
     ]
     if node.storage is not None and node.storage.trouble:
         errors.append(f"memorized events are refused: {node.storage.trouble}")
+    if node.storage is not None and node.storage.lost:
+        errors.append(node.storage.lost)
+    if node.storage is None and node.settings.node.state is not None:
+        errors.append("the storage could not be written at the start: nothing is kept over a restart")
     for misfit in journal.misfits.standing(now):
         (errors if is_error(misfit) else warnings).append(
             f"a neighbour does not fit: {misfit.address} {misfit.problem}"

@@ -14,8 +14,10 @@ A full disk, or the file at its `bytes_max`, refuses what is new (`StoreFullErro
 Values in `stable` have a reserve beyond `bytes_max`, so that events cannot take all the room.
 """
 
+import errno
 import logging
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -28,8 +30,10 @@ from roamcast.broker.store import BYTES_MAX as STORE_BYTES_MAX
 from roamcast.broker.store import ENTRIES_MAX, EventStore, Settled, StoredEvent, StoreFullError
 from roamcast.chunks import is_chunk
 from roamcast.errors import FileError
-from roamcast.event import COUNT_MAX, Event, EventId
+from roamcast.event import COUNT_MAX, LIFETIME_MAX, Event, EventId
 from roamcast.kit.tables import BoundedDict
+from roamcast.runtime.live.storage.mark import SUFFIX as MARK_SUFFIX
+from roamcast.runtime.live.storage.mark import StorageMark, read_mark, write_mark
 from roamcast.runtime.live.world import NodeDisk
 from roamcast.units import MILLISECOND, SECOND, Micros
 
@@ -44,6 +48,11 @@ LAZY: Micros = 500 * MILLISECOND  # longest delay of a write that nobody waits f
 LAZY_WRITES = 1_000  # such writes before a commit
 APPLICATION_ID = 0x526F616D  # "Roam"; distinguishes our files from other databases
 VERSION = 1
+HOPS_BITS = 16
+HOPS_MASK = (1 << HOPS_BITS) - 1
+# Keys of the table that are not for hosts: the wall clock of the boot before, and how often it was written.
+LAST_BOOT, WRITES = " last boot", " writes"
+UNWRITABLE = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO)
 HERE = ""  # the client whose notes are the node's own: events that its store has pushed out
 PUSHED_OUT_MAX = 10_000  # such notes; as many as a store has events by default
 CLOCK_SET = 1_767_225_600 * SECOND  # 2026-01-01: a wall clock before that was never set
@@ -111,23 +120,70 @@ class NodeStorage:
         self._cautious = False  # after a failed commit: events are committed one by one
         self.trouble = ""  # why the last event could not be kept
         self.damaged = 0  # kept events that could not be read
+        self.lost = ""  # what is known to be gone, and why
+        self._mark = read_mark(disk, path)
+        try:
+            self._open(durability)
+        except DamagedError as error:
+            self._begin_anew(error.problem, durability)
+
+    def _open(self, durability: Durability) -> None:
+        disk, path, mark = self._disk, self._path, self._mark
         with ExitStack() as opened:
             try:
+                has_log = any(name == f"{path.name}-wal" for name, _ in disk.files(path.parent))
                 self._connection = disk.connect(path)
                 opened.callback(self._connection.close)
-                _prepare(self._connection, path, durability)
+                _prepare(self._connection, path, durability, mark is not None)
                 self._limit(self._pages_max)
-                self.stable: MutableMapping[str, bytes] = _Stable(self)
+                self._stable = _Stable(self)
+                self.stable: MutableMapping[str, bytes] = self._stable
             except OSError as error:
-                raise FileError(str(path), f"cannot be written: {error.strerror}") from None
+                kind = UnwritableError if error.errno in UNWRITABLE else FileError
+                raise kind(str(path), f"cannot be written: {error.strerror}") from None
             except sqlite3.Error as error:
-                raise FileError(str(path), _why_not(error)) from None
+                raise _kind_of(error, mark is not None)(str(path), _why_not(error)) from None
+            if mark is not None and self._stable.writes < mark.writes:
+                raise DamagedError(str(path), "has lost what was written last")
+            if mark is not None and mark.is_open and not has_log:
+                raise DamagedError(str(path), "has lost its log")
             opened.pop_all()  # it stays open
+
+    def _begin_anew(self, problem: str, durability: Durability) -> None:
+        """What is left of the database is put aside. Numbers that must not come twice go on from the mark."""
+        mark = self._mark
+        assert mark is not None
+        aside = self._path.with_name(f"{self._path.name}.damaged")
+        try:
+            self._disk.rename(self._path, aside)
+            for beside in ("-wal", "-shm"):
+                self._disk.remove(self._path.with_name(self._path.name + beside))
+        except OSError as error:
+            raise FileError(str(self._path), f"{problem}, and cannot be replaced: {error.strerror}") from None
+        self._mark = None
+        self._open(durability)
+        self._mark = mark
+        self.lost = f"{self._path} {problem}: its events, sessions and queues are lost; see {aside.name}"
+        logger.error("%s; numbers go on from %s%s", self.lost, self._path.name, MARK_SUFFIX)
+        for key, value in sorted(mark.stable.items()):
+            self._stable[key] = value
 
     def close(self) -> None:
         """Commit what waits, and close."""
         self.commit()
         self._connection.close()
+        if self._mark is not None and self._mark.is_open:
+            self._mark.is_open = False
+            with suppress(OSError):
+                write_mark(self._disk, self._path, self._mark)
+
+    def mark(self, writes: int, stable: dict[str, bytes]) -> None:
+        """The values of `stable` are on the disk; here they are again."""
+        self._mark = StorageMark(writes, True, stable)
+        try:
+            write_mark(self._disk, self._path, self._mark)
+        except OSError as error:
+            self._troubled(f"{self._path.name}{MARK_SUFFIX} cannot be written: {error.strerror}")
 
     # Durability.
 
@@ -180,7 +236,9 @@ class NodeStorage:
         """
         self._check_disk()
         expires = wall + remaining if wall >= CLOCK_SET else None
-        kept = (event.publisher, event.sequence, hops, expires, remaining, _encoder.encode(event))
+        data = _encoder.encode(event)
+        counted = _checked(hops, expires, remaining, data)
+        kept = (event.publisher, event.sequence, counted, expires, remaining, data)
         removed = () if instead_of is None else ((_REMOVE, tuple(instead_of)),)
         was_lazy = self._is_lazy
         self._write(((_KEEP, kept), *removed))
@@ -195,21 +253,34 @@ class NodeStorage:
         self.write(_REMOVE, tuple(event))
 
     def events(self, wall: Micros) -> list[DurableEvent]:
-        """The kept events that have not expired, oldest arrival first; expired ones are deleted."""
+        """The kept events that have not expired, oldest arrival first. One that has is deleted by the next
+        boot that finds it so: the clock of this one may be ahead."""
         is_set = wall >= CLOCK_SET
-        if is_set:
-            self.write("DELETE FROM event WHERE expires <= ?", (wall,))
-        rows = self.read("SELECT hops, expires, remaining, data FROM event ORDER BY arrival")
+        rows = self.read("SELECT arrival, hops, expires, remaining, data FROM event ORDER BY arrival")
         kept = []
-        for hops, expires, remaining, data in rows:
+        for arrival, counted, expires, remaining, data in rows:
+            hops = counted & HOPS_MASK
             try:
                 event = _decoder.decode(data)
-            except (msgspec.DecodeError, ValueError):
+                if counted not in (hops, _checked(hops, expires, remaining, data)):
+                    raise ValueError("its sum does not fit")
+            except (msgspec.DecodeError, ValueError, TypeError):
                 self.damaged += 1
+                with suppress(StoreFullError):
+                    self.write("DELETE FROM event WHERE arrival = ?", (arrival,))
                 continue
             # Never more than when it was kept: the wall clock may have been set back.
             left = min(expires - wall, remaining) if is_set and expires is not None else remaining
-            kept.append(DurableEvent(event, hops, left))
+            if left > 0:
+                kept.append(DurableEvent(event, hops, min(left, LIFETIME_MAX)))
+        if self.damaged:
+            self.lost = f"{self._path}: {self.damaged} memorized events could not be read"
+            logger.error("%s; they are lost here", self.lost)
+        last = self.read("SELECT value FROM stable WHERE key = ?", (LAST_BOOT,))
+        before = int.from_bytes(last[0][0], "big") if last else 0
+        with suppress(StoreFullError):
+            self.write("DELETE FROM event WHERE expires <= ?", (min(before, wall),))
+            self.write("INSERT OR REPLACE INTO stable VALUES (?, ?)", (LAST_BOOT, wall.to_bytes(8, "big")))
         return kept
 
     # What someone has had.
@@ -240,10 +311,10 @@ class NodeStorage:
         """Rows, including what this turn has written so far."""
         return self._connection.execute(statement, values).fetchall()
 
-    def write_durably(self, statement: str, values: tuple[Any, ...]) -> None:
+    def write_durably(self, *write: Statement) -> None:
         """On the disk on return, or `StoreFullError`. Also commits what this turn has written before."""
-        self.write(statement, values, reserved=True)
-        if ((statement, values),) in self._flush():
+        self._write(write, reserved=True)
+        if write in self._flush():
             raise self._refused()
 
     # Private.
@@ -421,6 +492,8 @@ class _Stable(MutableMapping[str, bytes]):
     def __init__(self, storage: NodeStorage) -> None:
         self._storage = storage
         self._values: dict[str, bytes] = dict(storage.read("SELECT key, value FROM stable ORDER BY key"))
+        self._values.pop(LAST_BOOT, None)
+        self.writes = int.from_bytes(self._values.pop(WRITES, b""), "big")
 
     def __getitem__(self, key: str) -> bytes:
         return self._values[key]
@@ -428,14 +501,22 @@ class _Stable(MutableMapping[str, bytes]):
     def __setitem__(self, key: str, value: bytes) -> None:
         if self._values.get(key) == value:
             return
-        self._storage.write_durably("INSERT OR REPLACE INTO stable VALUES (?, ?)", (key, bytes(value)))
+        self._write("INSERT OR REPLACE INTO stable VALUES (?, ?)", (key, bytes(value)))
         self._values[key] = bytes(value)
+        self._storage.mark(self.writes, self._values)
 
     def __delitem__(self, key: str) -> None:
         if key not in self._values:
             raise KeyError(key)
-        self._storage.write_durably("DELETE FROM stable WHERE key = ?", (key,))
+        self._write("DELETE FROM stable WHERE key = ?", (key,))
         del self._values[key]
+        self._storage.mark(self.writes, self._values)
+
+    def _write(self, statement: str, values: tuple[Any, ...]) -> None:
+        writes = (self.writes + 1).to_bytes(8, "big")
+        counted = ("INSERT OR REPLACE INTO stable VALUES (?, ?)", (WRITES, writes))
+        self._storage.write_durably((statement, values), counted)
+        self.writes += 1
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._values))
@@ -444,7 +525,21 @@ class _Stable(MutableMapping[str, bytes]):
         return len(self._values)
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, durability: Durability) -> None:
+def _checked(hops: int, expires: Micros | None, remaining: Micros, data: bytes) -> int:
+    """The number of hops, with a sum over the row above it. Rows of version 0.2 have none."""
+    rest = b"%d %d %d" % (hops, expires or 0, remaining)
+    return hops & HOPS_MASK | zlib.crc32(data, zlib.crc32(rest)) + 1 << HOPS_BITS
+
+
+class DamagedError(FileError):
+    """A database of ours that cannot be used any more."""
+
+
+class UnwritableError(FileError):
+    """The disk takes nothing. The node can go on without storage."""
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, durability: Durability, is_ours: bool) -> None:
     # Exclusive: a second node process on the same file is refused, and the lock goes with the process.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("BEGIN IMMEDIATE")
@@ -452,6 +547,12 @@ def _prepare(connection: sqlite3.Connection, path: Path, durability: Durability)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     connection.execute("COMMIT")
+    if is_ours:
+        if not tables or (application, version) != (APPLICATION_ID, VERSION):
+            raise DamagedError(str(path), "is empty" if not tables else "is damaged")
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise DamagedError(str(path), f"is damaged ({' '.join(found.split())[:80]})")
     if tables and application != APPLICATION_ID:
         raise FileError(str(path), "is a database of something else")
     if tables and version != VERSION:
@@ -473,6 +574,14 @@ def _why_not(error: sqlite3.Error) -> str:
         if name.startswith(beginning):
             return problem
     return f"cannot be used: {error}"
+
+
+def _kind_of(error: sqlite3.Error, is_ours: bool) -> type[FileError]:
+    name = getattr(error, "sqlite_errorname", "")
+    if is_ours and name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return DamagedError
+    is_unwritable = name.startswith(("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR"))
+    return UnwritableError if is_unwritable else FileError
 
 
 _PROBLEMS = {

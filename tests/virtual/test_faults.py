@@ -1,0 +1,132 @@
+"""Disks that are full, read-only or damaged when a node starts, and clocks that are wrong then."""
+
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from tests.virtual.nodes import STATE, VirtualMachine, VirtualWorld
+
+from roamcast.event import LIFETIME_MAX, Event, EventClass, Publication
+from roamcast.runtime.live.settings import TraceSettings
+
+DAY_NS = 86_400 * 10**9
+
+
+def with_events(world: VirtualWorld, count: int = 20, **settings: object) -> VirtualMachine:
+    """A node whose absent client waits for some acknowledged messages."""
+    machine = world.machine("a", **settings)
+    machine.start()
+    subscriber, publisher = world.client(machine, "sub"), world.client(machine, "pub")
+    subscriber.subscribe("t/#")
+    world.run(3.0)
+    subscriber.leave()
+    world.run(1.0)
+    for _ in range(count):
+        publisher.publish("t/x", 1)
+    world.run(3.0)
+    assert world.model.acknowledged_count == count
+    return machine
+
+
+def test_a_full_disk_does_not_keep_a_node_down_and_nothing_kept_is_lost() -> None:
+    with VirtualWorld(1) as world:
+        machine = with_events(world)
+        machine.kill()
+        machine.disk.is_full = True
+        machine.start()
+        world.run(5.0)
+        assert machine.node is not None and machine.node.storage is not None
+        assert any("refused" in one.text for one in machine.node.status().problems)
+        listener = world.client(machine, "listener", lasting=False)
+        listener.subscribe("live/#", 0)
+        world.run(1.0)
+        before = world.model.deliveries
+        world.clients[1].publish("live/x", 0)
+        world.run(1.0)
+        assert world.model.deliveries == before + 1, "real-time messages are carried"
+        machine.disk.is_full = False
+        world.clients[0].come()
+        world.run(10.0)
+        world.check()
+
+
+def test_a_disk_that_cannot_be_read_or_written_does_not_keep_a_node_down() -> None:
+    class ReadOnly:
+        def __call__(self, path: Path) -> None:
+            raise OSError(30, "Read-only file system")
+
+    with VirtualWorld(1) as world:
+        trace = TraceSettings(folder="trace")
+        machine = world.machine("a", trace=trace)
+        machine.disk.connect = ReadOnly()  # type: ignore[method-assign, assignment]
+        machine.disk.is_full = True
+        machine.start()
+        world.run(5.0)
+        assert machine.node is not None and machine.node.storage is None
+        assert any("kept over a restart" in one.text for one in machine.node.status().problems)
+        world.check()
+
+
+def numbers_of(world: VirtualWorld, machine: VirtualMachine) -> int:
+    assert machine.node is not None
+    session = machine.node.applications.open(lambda delivery: None)
+    published = session.publish(Publication({}, topic="t/y", lifetime=10**9)).event.sequence
+    world.run(1.0)
+    return published
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_damaged_database_is_said_and_no_number_comes_twice(seed: int) -> None:
+    with VirtualWorld(1) as world:
+        machine = with_events(world)
+        last = numbers_of(world, machine)
+        machine.kill()
+        world.model.forgiven |= {"sub", "pub"}
+        kind = machine.disk.damage(Random(seed), str(STATE))
+        machine.start()
+        world.run(5.0)
+        assert machine.node is not None and machine.node.storage is not None
+        lost = len(machine.node.node.broker.store) < 21
+        problems = [one.text for one in machine.node.status().problems]
+        is_said = any("lost" in text or "read" in text for text in problems)
+        # Whole pages of one commit earlier can be a whole database: what is gone then, nobody can tell.
+        assert is_said or not lost or kind == "torn"
+        assert numbers_of(world, machine) > last
+        world.check()
+
+
+def test_a_clock_that_is_ahead_at_one_boot_deletes_nothing_for_good() -> None:
+    with VirtualWorld(1) as world:
+        machine = with_events(world)
+        machine.kill()
+        machine.wall_ahead_ns = 2 * DAY_NS
+        machine.start()
+        world.run(5.0)
+        assert machine.node is not None and len(machine.node.node.broker.store) == 0
+        machine.kill()
+        machine.wall_ahead_ns = 0
+        machine.start()
+        world.run(5.0)
+        assert machine.node is not None and len(machine.node.node.broker.store) == 20
+
+
+def test_the_longest_lifetime_is_kept_and_a_longer_one_is_no_event() -> None:
+    with VirtualWorld(1) as world:
+        machine = world.machine("a")
+        machine.start()
+        world.run(2.0)
+        assert machine.node is not None
+        session = machine.node.applications.open(lambda delivery: None)
+        session.publish(Publication({}, topic="a", lifetime=LIFETIME_MAX))
+        world.run(1.0)
+        machine.kill()
+        machine.start()
+        world.run(2.0)
+        assert machine.node is not None and len(machine.node.node.broker.store) == 1
+        world.check()
+    with pytest.raises(ValueError, match="lifetime"):
+        Publication({}, topic="a", lifetime=LIFETIME_MAX + 1)
+    too_long = Event(1, 1, event_class=EventClass.MEMORIZED, lifetime=LIFETIME_MAX + 1)
+    with pytest.raises(msgspec.ValidationError, match=f"<= {LIFETIME_MAX}"):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(too_long), type=Event)
