@@ -184,7 +184,7 @@ def test_nodes_that_have_proven_themselves_greet_each_other_again() -> None:
 
     async def play() -> None:
         port = free_port()
-        options = {"preset": "prompt", "hello_interval": 1_000.0}
+        options = {"preset": "prompt", "hello_interval": 200.0}
         wanted = [settings(n, port=port, strategy="chapar", options=options) for n in (1, 2)]
         async with running(*wanted) as (alice, bob):
             await until(lambda: alice.node.underlay.neighbours() == [2])
