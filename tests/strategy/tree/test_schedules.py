@@ -69,6 +69,11 @@ def test_a_lone_leader_does_not_ask_so_often_that_every_reply_comes_too_late() -
     assert network.faults_at_rest() == []
 
 
+def test_a_leader_that_yields_over_a_long_slow_way_waits_longer_each_time() -> None:
+    """Found by a schedule: the way to the other leader and back takes 2 s, the wait was 0.6 s for ever."""
+    assert play(301_041, "prompt").rest_s < 30
+
+
 def test_a_schedule_is_the_same_for_ever() -> None:
     assert play(7).sent == play(7).sent
 

@@ -300,6 +300,7 @@ class Evolved(TreeProtocol):
     def _settle_below(self, link: TreeLink, label: Label, hops: int) -> None:
         """Become a child; `label` is what the new upstream has stated."""
         self.leader.step_down()
+        self.search.yields_in_vain = 0
         self.table.broken_at = None
         self.table.links[link.peer] = link
         self.table.parent = link.peer

@@ -20,13 +20,15 @@ from roamcast.strategy.tree.overlay.messages import (
     RouteRequest,
 )
 from roamcast.strategy.tree.overlay.multicast_table import AgingDict, ForwardRoute, LinkState, Reply, Reverse
-from roamcast.units import MILLISECOND, Micros, NodeId, micros
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 if TYPE_CHECKING:  # it imports this module
     from roamcast.strategy.tree.overlay.evolved import Evolved
 
 # Chosen by us.
 MERGE_DELAY: Micros = 200 * MILLISECOND  # at most, at random; before a leader asks for other partitions
+SEARCHES_WELCOME = 4  # of a leader's earlier searches, so many may still be answered
+YIELD_MAX: Micros = 10 * SECOND  # waiting for the activation by the tree that a leader yielded to
 ANSWERS_MAX = 4  # further answers to copies of one request that came by other paths
 # R13: in a dense network a repair then takes 25 control frames, not 40 (docs/protocols/tree.md).
 CROWD = 8  # with so many nodes in range the first request goes one hop only
@@ -49,6 +51,7 @@ class Search:
         self._welcome_from: int | None = None
         self._request_number = host.random.getrandbits(32)
         self.yielded_to: RequestKey | None = None  # whose activation we wait for, as the root of our tree
+        self.yields_in_vain = 0  # in a row
         self.forwards: AgingDict[tuple[RequestKey, NodeId], ForwardRoute] = AgingDict(host)
         self.reverses: AgingDict[RequestKey, Reverse] = AgingDict(host)
         # The root passes a node once per request, and once per activation (R10).
@@ -128,10 +131,11 @@ class Search:
         parameters = self._table.parameters()
         self._request_number += 1
         self._replies = []
-        # R9. A leader without links asks again so soon (R14) that all replies to it could come late for ever.
-        is_new_search = bool(self._table.links) if reconnect else self._is_first_attempt()
-        if is_new_search or self._welcome_from is None:
+        # R9. A leader may ask again so soon that all replies come late for ever; without links (R14) it does.
+        if self._welcome_from is None or (not reconnect and self._is_first_attempt()):
             self._welcome_from = self._request_number
+        elif reconnect and self._table.links:
+            self._welcome_from = max(self._welcome_from, self._request_number - SEARCHES_WELCOME)
         # R8: the search for other partitions reaches as far as the tree does, or two deep trees that
         # touch at their leaves would never meet.
         reach = HOPS_MAX
@@ -271,7 +275,9 @@ class Search:
             return
         self._tree.leader.step_down()
         self.yielded_to = request
-        self._yielded_timer.after(2 * self._table.parameters().discover_timeout)
+        # Where the way is so long that the activation came too late, the next wait is twice as long.
+        wait = 2 * self._table.parameters().discover_timeout
+        self._yielded_timer.after(max(wait, min(wait << self.yields_in_vain, YIELD_MAX)))
         standing = self._table.standing()
         message = RouteReply(
             *request, self._tree.node, standing, hops, ReplyStage.JUMP, True, 0, 0, self._tree.url
@@ -280,6 +286,7 @@ class Search:
 
     def _on_not_activated(self) -> None:
         if self.yielded_to is not None:
+            self.yields_in_vain = min(self.yields_in_vain + 1, 10)
             self._tree.leader.elect()
 
     def receive_rrep(self, sender: NodeId, message: RouteReply) -> None:
