@@ -245,6 +245,10 @@ class Timeline(Study, frozen=True):
             "scenario.duration": self.duration,
             "strategy.options.broker_discovery": self.broker_discovery,
             "strategy.options.mode": self.mode,
+            # An instant has too few events: their ways by the brokers' tables, once every producer is known.
+            "strategy.options.paths": "clients",
+            "workload.rate": 0.05,
+            "workload.stop": 30.0,
         }
         figure = FOLDER / "opportunistic" / "figures-10-12.toml"
         return with_settings(read_tables(figure)["scenario"], settings.items())

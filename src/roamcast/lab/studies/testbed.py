@@ -114,6 +114,7 @@ class Testbed(Study, frozen=True):
                     "mode": "static" if self.mode == "static" else "opportunistic",
                     "broker_update": 5.0,
                     "broker_discovery": 1.0,
+                    "dissemination": "overlay",
                     "adaptors": [*PAPER, "placement"] if self.mode == "placement" else PAPER,
                     "capacities": {str(node): CLOCKS[node] for node in (A, B)},
                 },

@@ -123,21 +123,18 @@ class Dispatch(NodePart):
     # Private.
 
     def _may_flood(self, event: Event) -> bool:
-        """Of a long real-time one the octets count: it waits for its way to open."""
-        is_memorized = event.event_class is EventClass.MEMORIZED
-        is_short = len(event.payload) <= SHORT_OCTETS
-        return self._options.dissemination != "overlay" and (is_memorized or is_short)
+        """Of a long one the octets count: it waits for its way to open."""
+        return self._options.dissemination != "overlay" and len(event.payload) <= SHORT_OCTETS
 
     def _is_for_all(self, event: Event, targets: list[EventTarget]) -> bool:
         if self._options.dissemination == "overlay":
             return False
-        if len(event.payload) <= SHORT_OCTETS:
-            is_learning = self._host.now() < self._learned_at
-            if is_learning or event.event_class is EventClass.MEMORIZED or self._is_wide(targets):
-                return True
-        if self._may_flood(event) and not all(map(self._is_in_reach, targets)):
+        if not self._may_flood(event):
+            return self._costs_more(targets)
+        is_learning = self._host.now() < self._learned_at
+        if is_learning or event.event_class is EventClass.MEMORIZED or self._is_wide(targets):
             return True
-        return self._costs_more(targets)
+        return self._costs_more(targets) or not all(map(self._is_in_reach, targets))
 
     def _is_in_reach(self, target: EventTarget) -> bool:
         to = self.reader_of(target)

@@ -245,7 +245,7 @@ class Outbox:
         earliest = self._sent_at.get(neighbour, -GAP) + GAP
         if isinstance(content, StreamAcknowledgement):
             if content.is_prompt:
-                return max(now, earliest)
+                return max(now + GAP, earliest)  # behind what its letter sets off here
             busy = self._busy()
             hops = self._underlay.distance(parcel.envelope.to) or 1
             far, near = busy * WAIT_FAR, busy * WAIT_NEAR

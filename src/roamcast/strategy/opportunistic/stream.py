@@ -161,8 +161,9 @@ class OutgoingStream:
             if early >> (place - 1) & 1:
                 self._arrive(place)
 
-    def lost(self) -> list[int]:
-        """The places of those that are not on their way any more, as far as is known."""
+    def lost(self, now: Micros) -> list[int]:
+        """The places of those that are not on their way any more, as far as is known. A large one may be
+        overtaken by small ones, so each has its own time."""
         lost: list[int] = []
         disorder = (self.round_trips.shortest() or FIRST_WAIT) // REORDERING
         later = 0
@@ -170,7 +171,10 @@ class OutgoingStream:
             sent_at, _, is_repeat, has_arrived = self.copies[place]
             if has_arrived:
                 later += 1
-            elif sent_at + disorder <= self.latest or (later >= OVERTAKEN and not is_repeat):
+            elif (later >= OVERTAKEN and not is_repeat) or (
+                sent_at + disorder <= self.latest
+                and sent_at + self.round_trips.wait(self.letters[place].octets) <= now
+            ):
                 lost.append(place)
         return lost[::-1]
 
@@ -415,7 +419,7 @@ class LetterPost:
         has_moved = message.expected > outgoing.confirmed
         if message.expected >= outgoing.confirmed:
             outgoing.confirm(message.expected, message.early)
-        for place in outgoing.lost()[:REPEATED_AT_ONCE]:
+        for place in outgoing.lost(now)[:REPEATED_AT_ONCE]:
             self._repeat_one(sender, outgoing, place)
         if not has_moved:
             return
