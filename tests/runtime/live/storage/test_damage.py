@@ -129,3 +129,30 @@ def test_a_disk_that_takes_nothing_is_told_from_a_wrong_file(tmp_path: Path) -> 
 
     with pytest.raises(UnwritableError, match="Read-only"):
         NodeStorage(ReadOnly(), tmp_path / "state.db")
+
+
+def test_a_log_that_is_lost_after_all_numbers_were_in_the_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    storage = NodeStorage(LocalDisk(), path)
+    storage.stable["a"] = b"1"
+    storage.read("PRAGMA wal_checkpoint(TRUNCATE)")
+    storage.keep(Event(1, 1, event_class=EventClass.MEMORIZED, lifetime=DAY), DAY, 0, WALL)
+    storage.commit()
+    shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("*-wal", "killed"))
+    storage.close()
+    lacking = NodeStorage(LocalDisk(), tmp_path / "killed" / "state.db")
+    assert "log" in lacking.lost and lacking.stable["a"] == b"1"
+    lacking.close()
+
+
+def test_an_older_copy_in_its_place_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    for number in range(2):
+        storage = NodeStorage(LocalDisk(), path)
+        storage.stable["boots"] = b"%d" % number
+        storage.close()
+        shutil.copy(path, tmp_path / f"copy{number}")
+    shutil.copy(tmp_path / "copy0", path)
+    older = NodeStorage(LocalDisk(), path)
+    assert "written last" in older.lost and older.stable["boots"] == b"1"
+    older.close()
