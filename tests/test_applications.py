@@ -29,7 +29,7 @@ class Clock:
         return self._host.now()
 
 
-def node() -> tuple[Applications, Clock]:
+def node(strategy: str = "epidemic") -> tuple[Applications, Clock]:
     hosts = {channel: FakeHost(node=1) for channel in Channel}
     gate = Clock(hosts[Channel.STRATEGY])
     applications = Applications(gate)
@@ -37,7 +37,7 @@ def node() -> tuple[Applications, Clock]:
     def host(channel: Channel) -> Host:
         return hosts[channel]
 
-    applications.bind(Node(NodeConfig("flooding"), host, applications))
+    applications.bind(Node(NodeConfig(strategy), host, applications))
     return applications, gate
 
 
@@ -163,3 +163,17 @@ def test_a_publication_is_accepted_or_waits_or_is_shed_or_refused() -> None:
     applications.pressure = Pressed(refuses=True)
     assert session.publish(realtime, must_arrive=True).outcome is AdmissionOutcome.REFUSED
     assert session.publish(Publication(topic="a", payload=bytes(100_000))).outcome is AdmissionOutcome.REFUSED
+
+
+def test_what_the_strategy_would_not_hand_over_is_refused_with_the_reason() -> None:
+    applications, _ = node("flooding")
+    session = applications.open(lambda delivery: None)
+    refused = session.publish(Publication(topic="a", lifetime=60 * SECOND))
+    assert refused.outcome is AdmissionOutcome.REFUSED and applications.published == 0
+    with pytest.raises(InputError, match=r"flooding does not bring events .* strategies that do: .*epidemic"):
+        _ = refused.event
+    with pytest.raises(InputError, match="flooding"):  # a large one too, before its octets come
+        session.begin(Publication(topic="a", lifetime=60 * SECOND), 100_000, bytes(16))
+    retained = Publication({"mqtt": 4}, topic="a", lifetime=60 * SECOND)
+    for promised_nothing in (Publication(topic="a"), retained):
+        assert session.publish(promised_nothing).outcome is AdmissionOutcome.ACCEPTED

@@ -322,16 +322,16 @@ SIZES: dict[str, tuple[int, int]] = {
     "daemon": (577, 6),  # open mqtt refused, durable files, callbacks logged
     "exchange": (383, 3),
     "filter": (2_590, 21),
-    "gateway": (4_488, 32),  # owed events counted per event
+    "gateway": (4_497, 32),  # refusal of what is not promised
     "kit": (780, 12),  # newcomers, from epidemic
     "lab": (9_173, 92),  # REDS on the reactive manager
     "modulator": (234, 4),
-    "modules at the top": (1_666, 19),  # lifetimes bounded
+    "modules at the top": (1_674, 19),  # refusal of what is not promised
     "pages": (32, 1),
-    "runtime": (6_551, 51),  # a mark that tells damaged storage; full disks
+    "runtime": (6_552, 51),  # evictions apart from losses
     "scenario": (711, 6),
     "sealing": (643, 7),  # forget
-    "strategy": (13_472, 94),  # evolved MAODV with members and routers (A.2)
+    "strategy": (13_474, 94),  # hands_over
     "testing": (527, 4),  # promises are tested on every strategy
     "underlay": (2_035, 15),  # is_overdue
     "wire": (702, 7),  # put back what was undone

@@ -23,7 +23,7 @@ def roamcast(words: str, socket: Path) -> Result:
 
 
 def test_a_command_answers_a_request(tmp_path: Path) -> None:
-    with serving(one_node("flooding"), tmp_path / "s") as socket:
+    with serving(one_node("epidemic"), tmp_path / "s") as socket:
         asked: list[str] = []
 
         def serve() -> None:
@@ -52,7 +52,7 @@ def test_a_command_answers_a_request(tmp_path: Path) -> None:
 def test_lines_of_standard_input_answer_requests_one_each_and_then_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(one_node("flooding"), tmp_path / "s") as socket, blocking.connect(socket) as client:
+    with serving(one_node("epidemic"), tmp_path / "s") as socket, blocking.connect(socket) as client:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"yes\r\nno")))
         thread = threading.Thread(
             target=partial(commands.reply, topic="door", command=None, payload=None, count=None),
@@ -82,7 +82,7 @@ def test_a_command_that_fails_or_takes_too_long_gives_no_answer() -> None:
 
 
 def test_publish_says_who_confirmed_and_query_what_is_memorized(tmp_path: Path) -> None:
-    with serving(one_node("flooding"), tmp_path / "s") as socket:
+    with serving(one_node("epidemic"), tmp_path / "s") as socket:
         result = roamcast("publish -t a -m x --reached 2 --deadline 0.01", socket)
         assert (result.exit_code, result.stdout) == (1, "3:0\n")
         assert result.stderr == "roamcast: reached 0 of 2 nodes within 0.01 s\n"

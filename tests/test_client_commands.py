@@ -28,7 +28,7 @@ def one_node(strategy: str) -> StandAloneNode:
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[Path]:
-    with serving(one_node("flooding"), tmp_path / "node.sock") as path:
+    with serving(one_node("epidemic"), tmp_path / "node.sock") as path:
         yield path
 
 
@@ -183,7 +183,7 @@ def test_a_command_waits_for_its_node_and_finds_it_by_the_environment(
         target=lambda: ended.append(CliRunner().invoke(app, ["publish", "-t", "a", "--wait", "60"]))
     )
     waiting.start()
-    with serving(one_node("flooding"), path):
+    with serving(one_node("epidemic"), path):
         waiting.join(60)
     assert ended and ended[0].stdout == "3:0\n"
 

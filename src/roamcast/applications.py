@@ -15,7 +15,7 @@ Whether a publication is admitted is decided here, once for all gateways (`Appli
 | accepted | all | goes on; after `wait` seconds, where the mesh is slower than the publisher |
 | wait | memorized ones, while others still need all that the store has | the same again later |
 | shed | real-time ones that the mesh has no room for | counts it, or tells the publisher |
-| refused | those that must not be lost, and would have to wait for too long | tells the publisher why |
+| refused | those that must not be lost, and would wait for too long or get lost | tells the publisher why |
 """
 
 from collections import deque
@@ -27,6 +27,7 @@ import msgspec
 
 from roamcast.broker.assembly import Assembler, Problem
 from roamcast.broker.core import Delivery
+from roamcast.broker.retained import FLAGS, RETAINED
 from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.chunks import (
     MARK,
@@ -326,6 +327,9 @@ class ApplicationSession:
             if pressure.sheds(publication):
                 return Admission(AdmissionOutcome.SHED, why=pressure.why)
             return ADMITTED
+        unpromised = self._applications.node.unpromised  # MQTT promises nothing for a retained one of QoS 0
+        if unpromised and publication.lifetime and publication.attributes.get(FLAGS) != RETAINED:
+            return Admission(AdmissionOutcome.REFUSED, why=unpromised)
         if pressure.refuses:
             return Admission(AdmissionOutcome.REFUSED, why=pressure.why)
         if is_large:

@@ -62,6 +62,8 @@ class Node:
         self.broker = Broker(self._host, application, store=store, opener=content, on_arrival=on_arrival)
         self._content = content
         self.declared = STRATEGIES.declared(config.strategy)
+        # Why this node accepts nothing that it would have to hand over later; empty: it does.
+        self.unpromised = "" if self.declared.hands_over else _unpromised(config.strategy)
         self.underlay = UNDERLAYS.make(
             config.underlay or self.declared.default_underlay,
             UnderlayContext(hosts(Channel.UNDERLAY), oracle, addresses, routing_table, open_air),
@@ -176,6 +178,11 @@ class Node:
     def unsubscribe(self, number: int) -> None:
         self._host.trace(Subscribed(self._host.now(), self._host.node, number, "", False))
         self.broker.unsubscribe(number)
+
+
+def _unpromised(strategy: str) -> str:
+    able = ", ".join(STRATEGIES.names_with(lambda declared: declared.hands_over))
+    return f"{strategy} does not bring events to nodes that were away or killed; strategies that do: {able}"
 
 
 def published_record(t: Micros, event: Event) -> Published:

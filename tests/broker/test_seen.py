@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.broker.seen import SeenEvents
+from roamcast.broker.seen import HOLD, SeenEvents
 from roamcast.broker.seen import event_key as key
 from roamcast.units import SECOND
 
@@ -66,8 +66,8 @@ class _Generations:
             self._turn(now)
         if event in self._current | self._previous | set(self._lasting):
             return False
-        if until > now + self._hold:
-            self._lasting[event] = until
+        if until > now + self._hold // 2:
+            self._lasting[event] = until + self._hold // 2
             self._lasting = {one: end for one, end in self._lasting.items() if end > now}
             while len(self._lasting) > self._capacity:
                 del self._lasting[min(self._lasting, key=lambda one: (self._lasting[one], one))]
@@ -117,3 +117,12 @@ def test_many_asked_at_once_are_answered_as_each_by_itself(
         now += passes
         seen.observe(event, now, now + lives_for)
         assert seen.unseen(asked) == {one for one in asked if one not in seen}
+
+
+def test_a_copy_that_is_a_little_younger_by_its_own_account_is_no_new_event() -> None:
+    """Its age leaves out the time on the air. When others had forgotten it, it went round once more."""
+    seen = SeenEvents()
+    for lives_for in (HOLD // 2, HOLD, 10 * HOLD):
+        event = key(0, lives_for)
+        assert seen.observe(event, 0, lives_for)
+        assert not seen.observe(event, lives_for + HOLD // 2 - 1)

@@ -44,7 +44,8 @@ def test_requests_receipts_and_queries_cross_three_hops(strategy: str) -> None:
 
     for number, text in ((3, b"old"), (3, b"new"), (2, b"other")):
         topic = "site/b" if number == 2 else "site/a"
-        network.members[number].session.publish(Publication({}, text, topic, lifetime=600 * SECOND))
+        kept = Publication({}, text, topic, lifetime=600 * SECOND)
+        network.members[number].session.publish(kept, is_admitted=True)  # with those too that promise nothing
         network.run(2.0)
     if STRATEGIES.declared(strategy).stores_everywhere:
         assert [len(network.node(number).broker.store) for number in range(4)] == [3] * 4

@@ -70,7 +70,7 @@ def test_a_node_that_hands_it_to_nobody_does_not_confirm_and_two_programs_are_on
 
 
 def test_who_comes_after_the_deadline_of_a_memorized_event_does_not_confirm() -> None:
-    network = listening(3, line(3))
+    network = listening(3, line(3), "epidemic")
     late = network.members[2]
     asked = network.members[0].ask(Publication(topic="other", lifetime=60 * SECOND), THREE)
     network.run(2.0)

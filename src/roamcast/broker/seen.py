@@ -3,8 +3,9 @@
 Bounded in count and in time without a timer. Real-time events go through two generations: an entry
 lives in the current one, and when that is old or full it becomes the previous one and the one before
 is forgotten. So an identifier is remembered for at least `hold`, unless more than `capacity / 2` newer
-ones push it out. A memorized event can come again until it expires, so it is remembered
-until its lifetime ends; above `capacity` of those, the first to expire is forgotten.
+ones push it out. A memorized event can come again until it expires, so it is remembered until its lifetime
+ends, and for half of `hold` at least after that: the age of a copy leaves out its time on the air, so some
+nodes take it for alive a little longer. Above `capacity` of those, the first to expire is forgotten.
 
 None of this may block a node. To copy or free a generation of 32,768 entries at once takes 10 to 20 ms, so an
 entry only has the number of its generation, and each new entry removes a few forgotten ones. Keys are
@@ -55,14 +56,15 @@ class SeenEvents:
         self._lasting_by_expiry: list[tuple[Micros, EventKey]] = []
 
     def observe(self, event: EventKey, now: Micros, until: Micros = 0) -> bool:
-        """True the first time that `event` is seen. It is remembered until `until`, and for `hold` anyway."""
+        """True the first time that `event` is seen. It is remembered for `hold`, and after `until` for half
+        of that."""
         if now >= self._turns_at:
             self._turn(now)
         lately = self.lately
         if (event in lately and lately[event] >= self._oldest) or event in self._lasting:
             return False
-        if until > now and until > now + self._hold:
-            self._remember(event, now, until)
+        if until > now and until > now + self._hold // 2:
+            self._remember(event, now, until + self._hold // 2)
             return True
         order = self._order
         if len(order) >= self._full_at:

@@ -50,6 +50,11 @@ class StrategyAbilities(NamedTuple):
     # Defaults of live nodes (whose numbers follow from their keys), where they differ from a simulation's.
     live_options: Mapping[str, Any] = {}
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether it keeps what an acknowledgement promises; else nothing is accepted that needs one."""
+        return self.survives_cut and self.survives_crash and self.survives_full
+
 
 STRATEGIES: Registry[StrategyContext, Strategy, StrategyAbilities] = Registry(
     "strategy", "roamcast.strategies", StrategyAbilities

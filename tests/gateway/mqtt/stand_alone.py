@@ -73,7 +73,7 @@ class StandAloneNode:
         number: int = 1,
         storage: NodeStorage | None = None,
         *,
-        strategy: str = "flooding",
+        strategy: str = "epidemic",
         host: Callable[[NodeId], FakeHost] = SilentHost,
     ) -> None:
         self.number = number

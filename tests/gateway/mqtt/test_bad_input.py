@@ -27,6 +27,7 @@ from roamcast.gateway.mqtt.packets.values import (
     ReasonCode,
     Subscribe,
     SubscriptionRequest,
+    Will,
 )
 from roamcast.gateway.options import MqttOptions
 
@@ -186,6 +187,30 @@ async def test_more_unacknowledged_than_allowed_ends_the_connection() -> None:
         for _ in range(3):
             await client.expect(Acknowledge)
         assert (await client.expect(Disconnect)).reason == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+
+
+@in_loop
+async def test_what_the_strategy_does_not_promise_is_refused_with_a_word() -> None:
+    async with serving(node=StandAloneNode(strategy="flooding")) as server:
+        client = await server.opened(V5)
+        granted = (await client.connect()).properties
+        assert granted is not None and granted.maximum_qos == 0
+        await client.publish("a", b"", 0)
+        client.say(Publish(topic="a", qos=1, packet_id=1))
+        assert (await client.expect(Disconnect)).reason == ReasonCode.QOS_NOT_SUPPORTED
+        older = await server.client("older", V3_1_1)
+        older.say(Publish(topic="a", qos=2, packet_id=1))
+        assert await older.is_closed()
+        willed = await server.opened(V5)
+        assert (
+            await willed.connect("willed", will=Will("a", b"", qos=1))
+        ).reason == ReasonCode.QOS_NOT_SUPPORTED
+    async with serving(node=StandAloneNode(strategy="flooding"), qos1="realtime") as server:
+        client = await server.opened(V5)
+        granted = (await client.connect()).properties
+        assert granted is not None and granted.maximum_qos is None
+        client.say(Publish(topic="a", qos=1, packet_id=1))
+        assert (await client.expect(Acknowledge)).reason < 0x80
 
 
 @in_loop

@@ -8,6 +8,7 @@ from tests.virtual.nodes import VirtualWorld
 from roamcast.broker.core import Delivery
 from roamcast.event import Publication
 from roamcast.filter import Filter
+from roamcast.strategy import STRATEGIES
 
 
 def conversation(strategy: str, seed: int) -> tuple[int, list[tuple[float, int]]]:
@@ -32,7 +33,8 @@ def conversation(strategy: str, seed: int) -> tuple[int, list[tuple[float, int]]
         publisher = nodes[0].applications.open(lambda delivery: None)
         world.run(60.0)
         for _ in range(20):
-            publisher.publish(Publication({"level": 1}, lifetime=30_000_000))
+            lifetime = 30_000_000 if STRATEGIES.declared(strategy).hands_over else 0
+            publisher.publish(Publication({"level": 1}, lifetime=lifetime))
             world.run(3.0)
         assert [node.status().uptime > 119 for node in nodes] == 3 * [True]
         for machine in machines:

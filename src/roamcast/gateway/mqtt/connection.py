@@ -201,9 +201,13 @@ class Connection(Outlet):
         if qos == 2 and packet_id in session.received:
             self._answers.give(PacketType.PUBREC, packet_id, ReasonCode.SUCCESS, self.version)  # we have it
             return
-        if qos:
-            self._check_receive_maximum(session)
         exchange = self._exchange
+        if qos:
+            if qos > exchange.qos_max:
+                raise MalformedPacket(
+                    "QoS", 0, "is promised by no strategy here", ReasonCode.QOS_NOT_SUPPORTED
+                )
+            self._check_receive_maximum(session)
         is_kept = qos == 2 and self._server.incoming.keeps(session)
         is_large = len(packet.payload) > PAYLOAD_BYTES_MAX
         outcome = (exchange.admit if is_kept or is_large else exchange.publish)(session, packet)

@@ -86,6 +86,8 @@ class MqttListener:
         counters.gauge("mqtt_delivered", lambda: self.exchange.delivered)
         if self._listens:
             logger.info("MQTT on %s, port %s", self.options.host, self.port or self.tls_port)
+            if self.exchange.qos_max < 2:
+                logger.warning("MQTT: QoS 1 and 2 are refused: %s", self._node.applications.node.unpromised)
 
     async def stop(self) -> None:
         """Disconnect the clients and publish their wills; durable sessions are kept."""
@@ -185,6 +187,8 @@ class MqttListener:
                 return _NOT_ADMITTED[admission]
         if connect.will is not None and published_topic_problem(connect.will.topic):
             return ReasonCode.TOPIC_NAME_INVALID
+        if connect.will is not None and connect.will.qos > self.exchange.qos_max:
+            return ReasonCode.QOS_NOT_SUPPORTED
         return None
 
     def _grant(self, properties: Properties, connect: Connect, asked: Micros, granted: Micros) -> None:
@@ -192,6 +196,8 @@ class MqttListener:
         options = self.options
         properties.receive_maximum = options.receive_maximum
         properties.maximum_packet_size = options.packet_bytes_max
+        if self.exchange.qos_max < 2:
+            properties.maximum_qos = self.exchange.qos_max
         if options.topic_alias_max:
             properties.topic_alias_maximum = options.topic_alias_max
         if granted != asked:

@@ -74,6 +74,8 @@ class MeshExchange:
         self._retained_lifetime = micros(options.retained_lifetime)
         self._qos1_lifetime = micros(options.qos1_lifetime)
         self.keeps_qos1 = options.qos1 != "realtime"  # until every node has had it
+        # Above QoS 0 MQTT promises what not every strategy does; `qos1 = "realtime"` promises nothing.
+        self.qos_max = 0 if self.keeps_qos1 and node.applications.node.unpromised else 2
         self._shows_qos1 = options.qos1 == "memorized"  # to later subscribers too
         self._session = session = node.applications.open(self._on_delivery)
         self.interests = ClientInterests(session)

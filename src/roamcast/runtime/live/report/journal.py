@@ -95,9 +95,11 @@ class NodeJournal:
     def add(self, record: Record) -> None:
         """A record of a layer."""
         if type(record) is Dropped:
-            self._drop_counts[record.reason].value += 1
-            # A table of a strategy that lets its oldest entry go does its work: counted, no news for anyone.
-            if record.reason is not DropReason.STORE_FULL or not record.detail:
+            if record.reason is DropReason.STORE_FULL and record.detail:
+                # A table of a strategy that lets its oldest entry go does its work: that is no loss.
+                self.counters.count("table_evictions_total", table=record.detail)
+            else:
+                self._drop_counts[record.reason].value += 1
                 self._dropped(record)
         elif type(record) is OverlayChanged:
             self._overlay_changed(record)
