@@ -12,7 +12,7 @@ from roamcast.broker.core import Delivery
 from roamcast.event import Publication
 from roamcast.filter import Filter
 from roamcast.runtime.live.linux import LocalDisk
-from roamcast.runtime.live.node import LiveNode
+from roamcast.runtime.live.node import LiveNode, _config
 from roamcast.runtime.live.report.segments import read_trace
 from roamcast.runtime.live.settings import KeySettings, TraceSettings
 from roamcast.sealing import GroupKey, Identity
@@ -224,3 +224,12 @@ def test_stopping_twice_is_stopping_once_and_frees_the_ports() -> None:
         await again.stop()
 
     asyncio.run(play())
+
+
+def test_live_nodes_have_defaults_of_their_own_unless_they_play_a_scenario() -> None:
+    """`tree` heals sooner with `prompt`; a node with a configured number plays a part in a scenario."""
+    found = [
+        _config(settings(number, port=1, strategy="tree", options=options)).strategy_options
+        for number, options in ((None, {}), (None, {"preset": "driving"}), (3, {}))
+    ]
+    assert [getattr(each, "preset", None) for each in found] == ["prompt", "driving", "walking"]
