@@ -8,6 +8,7 @@
 Commands, one per line (also from a pipe):
 
     subscribe XPATH          e.g. subscribe /PGMFORUM[player = 'woods' and hole > 10]
+    want NAME=VALUE …        by categories: want player=woods hole=15
     unsubscribe NUMBER
     publish NAME=VALUE …     e.g. publish player=woods hole=15 message="In with one putt."
     wait SECONDS             let the tournament go on
@@ -64,7 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     try:
         schema = Schema.load(HERE / "forum.xsd")
-        forum: Forum = LiveForum(options.live) if options.live else SimulatedForum(options.member)
+        forum: Forum = (
+            LiveForum(options.live) if options.live else SimulatedForum(options.member, options.broker)
+        )
         try:
             terminal = Terminal(forum, schema)
             for xpath in options.subscribe:
@@ -100,6 +103,8 @@ class Terminal:
                         continue
                     case "subscribe":
                         self.subscribe(rest)
+                    case "want":
+                        self.want(rest)
                     case "unsubscribe" if rest.strip().isdecimal():
                         self.unsubscribe(rest.strip())
                     case "publish":
@@ -109,7 +114,7 @@ class Terminal:
                     case "quit":
                         return
                     case _:
-                        say("commands: subscribe XPATH, unsubscribe N, publish NAME=VALUE …, wait S, quit")
+                        say("commands: subscribe XPATH, want or publish NAME=VALUE …, unsubscribe N, wait S")
             except RoamcastError as error:
                 say(error)
 
@@ -119,6 +124,14 @@ class Terminal:
         self._forum.subscribe(self._subscribed, wanted)
         self._standing.add(self._subscribed)
         say(f"subscription {self._subscribed}: {wanted}")
+
+    def want(self, text: str) -> None:
+        """By categories (players, holes, scores), as the form of the paper's figure 7 has them."""
+        pairs = [part.partition("=")[::2] for part in _words(text)]
+        wanted = " and ".join(
+            f"{name} = {value if _is_whole(value) else repr(value)}" for name, value in pairs
+        )
+        self.subscribe(f"/{TYPE}[{wanted}]" if pairs else f"/{TYPE}")
 
     def unsubscribe(self, number: str) -> None:
         standing = {str(each): each for each in sorted(self._standing)}
@@ -147,7 +160,7 @@ class Terminal:
 class SimulatedForum:
     """One device of `forum.toml`. What it gets is read from the trace, as every measurement is."""
 
-    def __init__(self, member: int) -> None:
+    def __init__(self, member: int, broker: bool) -> None:
         from roamcast.runtime.sim import Simulation
         from roamcast.scenario import load_scenario
         from roamcast.trace import Delivered, Published
@@ -155,6 +168,9 @@ class SimulatedForum:
         scenario = load_scenario(HERE / "forum.toml")
         if not 0 <= member < scenario.nodes:
             raise RoamcastError(f"--member: is {member}; allowed: 0 to {scenario.nodes - 1}")
+        if not broker:
+            others = [node for node in range(scenario.nodes) if node != member]
+            scenario = load_scenario(HERE / "forum.toml", overrides=[f"roles.brokers={others}"])
         self._simulation = Simulation(scenario)
         self._delivered = self._simulation.trace.of(Delivered)
         self._published = self._simulation.trace.of(Published)
@@ -268,7 +284,7 @@ def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise InputError(f"publish {text[:60]}", f"{error}; allowed: NAME=VALUE with whole quotes") from None
+        raise InputError(text[:60], f"{error}; allowed: NAME=VALUE with whole quotes") from None
 
 
 def _is_whole(text: str) -> bool:
@@ -290,6 +306,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--subscribe", metavar="XPATH", action="append", default=[])
     parser.add_argument("--until", type=float, default=600.0, help="seconds")
     parser.add_argument("--interactive", action="store_true", help="obey commands, from a pipe too")
+    parser.add_argument(
+        "--broker",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether your device offers to be a broker; live, the node's file says so (node.broker)",
+    )
     parser.add_argument("--live", metavar="SOCKET", help="the node that listens here, not a simulation")
     return parser.parse_args(arguments)
 

@@ -45,6 +45,23 @@ def test_officials_stand_and_galleries_stay_with_their_player() -> None:
         assert place(18 + 6 * gallery, 0) != place(18 + 6 * gallery, 300)
 
 
+def test_subscriptions_by_categories() -> None:
+    done = forum("--interactive", commands="want player=woods hole=15\nwant\nwant player=o'meara\nquit\n")
+    assert done.stdout.splitlines() == [
+        "subscription 1: OF_TYPE('PGMFORUM') AND hole = 15 AND player = 'woods'",
+        "subscription 2: OF_TYPE('PGMFORUM')",
+        "player=o'meara: No closing quotation; allowed: NAME=VALUE with whole quotes",
+    ]
+
+
+def test_a_device_that_is_no_broker_takes_part_through_one() -> None:
+    alone, served = (
+        forum(option, "--subscribe", "/PGMFORUM", "--until", "200") for option in ("--broker", "--no-broker")
+    )
+    lines = [{line.partition("  (")[0][10:] for line in done.stdout.splitlines()} for done in (alone, served)]
+    assert lines[0] == lines[1] and len(lines[0]) > 2
+
+
 def test_a_command_that_cannot_be_is_one_line_and_the_forum_goes_on() -> None:
     done = forum(
         "--interactive",
@@ -53,7 +70,7 @@ def test_a_command_that_cannot_be_is_one_line_and_the_forum_goes_on() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.partition(";")[0] for line in done.stdout.splitlines()] == [
-        'publish player="woods: No closing quotation',
+        'player="woods: No closing quotation',
         "unsubscribe 99: is no subscription",
         "subscription 1: OF_TYPE('PGMFORUM') AND hole = 7",
         "unsubscribe 2: is no subscription",
