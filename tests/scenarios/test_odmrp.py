@@ -134,7 +134,7 @@ def figure_5(*players: str, **others: Any) -> dict[str, Any]:
     publications = [
         {"t": 1.0 + n, "node": P, "attributes": {"player": player}} for n, player in enumerate(players)
     ]
-    return tables(FIGURE_5, subscriptions=PLAYERS, publications=publications, **others)
+    return tables(FIGURE_5, subscriptions=[*PLAYERS], publications=publications, **others)
 
 
 @pytest.mark.parametrize("grouping", ["least_constrained", "graph", "k_means"])
@@ -167,11 +167,17 @@ def test_figure_5_a_subscriber_that_leaves_stops_answering_and_its_branch_ends()
     assert sent(simulation, "data", P)[-1] < off + SECOND
 
 
-def test_groups_become_channels_and_an_event_goes_over_its_own() -> None:
-    """Two crowds behind two relays. Without branch filters the channels alone keep them apart."""
+@pytest.mark.parametrize(
+    ("exclusion", "channels"), [({}, [(S,), (NR,)]), ({"exclude_distance": 0.05}, [(S,)])]
+)
+def test_groups_become_channels_and_an_event_goes_over_its_own(
+    exclusion: dict[str, float], channels: list[tuple[int]]
+) -> None:
+    """Two crowds behind two relays. Without branch filters the channels alone keep them apart. Whom K-means
+    excludes has no channel, and gets its events and no others all the same."""
     made = tables(
         FIGURE_5,
-        options={"grouping": "k_means", "k": 2, "relay_filter": "channel"},
+        options={"grouping": "k_means", "k": 2, "relay_filter": "channel", **exclusion},
         subscriptions=PLAYERS,
         publications=[
             {"t": 1.0 + n, "node": P, "attributes": {"player": ("woods", "palmer")[n % 2]}} for n in range(30)
@@ -179,15 +185,16 @@ def test_groups_become_channels_and_an_event_goes_over_its_own() -> None:
     )
     simulation = Simulation(scenario_from(made))
     simulation.engine.run(20 * SECOND)
-    assert sorted(strategy_of(simulation, P).publisher.channels()) == [(S,), (NR,)]
+    assert sorted(strategy_of(simulation, P).publisher.channels()) == channels
     simulation.run()
+    assert deliveries(simulation) == {(P, n, (S, NR)[n % 2]) for n in range(30)}
     late = [t for t in simulation.trace.of(Transmitted) if t.message == "data" and t.t > 8 * SECOND]
     assert {(t.node, t.sequence % 2) for t in late if t.node != P and t.sequence is not None} == {
         (ONE, 0),
         (TWO, 1),
     }
     counts = [c.value for c in simulation.trace.of(OverlayChanged) if c.change == "grouped" and c.node == P]
-    assert counts[0] in (1.0, 2.0) and 2.0 in counts
+    assert counts[0] in (1.0, 2.0) and counts[-1] == len(channels)
 
 
 # What the core asks of every strategy.

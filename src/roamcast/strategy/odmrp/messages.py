@@ -90,7 +90,7 @@ class JoinRequest(WireMessage, frozen=True, tag=1):
     (plain ODMRP, or more digests than fit). `advertisements`: digests of a type alone, for all who may want
     an event of it. `held`: memorized events that the publisher's broker has, whoever published them.
     `channels`: the members of each multicast group, as of `epoch`; channel n has bit n + 1 in `DataPacket`,
-    and bit 0 is for members that are in no group yet. `lifetime`: of the weakest link so far (mobility
+    and bit 0 is for members that are in no group. `lifetime`: of the weakest link so far (mobility
     prediction); `place` is its last sender's.
     """
 

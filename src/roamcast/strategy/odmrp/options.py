@@ -26,6 +26,9 @@ class OdmrpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # plain ODMRP: one group for all, no digests, no summaries, data goes to every member.
     grouping: Grouping = "k_means"
     k: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None  # groups of `k_means`; None: by a heuristic
+    # Of `k_means`: who is farther from the main group is in no channel, and is served by its own summary
+    # (3.4.3). From 0, equal, to 1, nothing in common; None: all are in channels.
+    exclude_distance: Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
     refresh_interval: Seconds = 5.0  # between two Join Requests of an active publisher (section 4.1)
     forwarding_timeout: Seconds = 25.0  # of a forwarder, after the last Join Request (4.1)
     # Join Requests carry what is common to all events of their type, not the digests of events (3.5.1). None:

@@ -246,6 +246,39 @@ def test_noise_is_the_share_of_the_group_s_bits_that_a_member_lacks() -> None:
     assert noise(points, [0, 0, 0]) == pytest.approx((2 / 4 + 2 / 4 + 3 / 4) / 3)
 
 
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [
+        (None, [(1, 2, 3), (4,), (5,)]),
+        (0.75, [(1, 2, 3), (4,)]),
+        (0.5, [(1, 2, 3), (4,)]),
+        (0.49, [(1, 2, 3)]),
+    ],
+)
+def test_k_means_excludes_who_is_distant_from_the_main_group(
+    limit: float | None, left: list[tuple[int, ...]]
+) -> None:
+    """By hand: the centroid of 1 to 3 is (1, 1, 0, 0), of squared length 2. To 4 it is 2 / (2 + 2) = 0.5, to
+    5, with nothing in common, 4 / (2 + 2) = 1."""
+    vectors = {node: bits(1, 1, 0, 0) for node in (1, 2, 3)} | {4: bits(1, 0, 1, 0), 5: bits(0, 0, 1, 1)}
+    assert cluster(vectors, k=3, random=Random(1), exclude_distance=limit) == left
+    # When they are grouped again the excluded are in no previous group.
+    assert cluster(vectors, k=3, random=Random(1), previous=left, exclude_distance=limit) == left
+
+
+def test_the_main_group_excludes_a_member_of_its_own_that_is_distant() -> None:
+    """By hand: the centroid is (2, 1, 1, 1) / 3, of squared length 7/9. Squared distances over sums of
+    squared lengths: 7/9 of 25/9 is 0.28, 4/9 of 16/9 is 0.25, 13/9 of 25/9 is 0.52."""
+    vectors = {1: bits(1, 1, 0, 0), 2: bits(1, 0, 0, 0), 3: bits(0, 0, 1, 1)}
+    for limit, left in [(0.53, [(1, 2, 3)]), (0.51, [(1, 2)]), (0.27, [(2,)]), (0.24, [])]:
+        assert cluster(vectors, k=1, random=Random(1), exclude_distance=limit) == left
+
+
+def test_of_two_main_groups_the_one_with_the_lowest_member_counts() -> None:
+    vectors = {1: bits(0, 1), 2: bits(1, 0), 3: bits(1, 0), 4: bits(0, 1)}
+    assert cluster(vectors, k=2, random=Random(1), exclude_distance=0.5) == [(1, 4)]
+
+
 def test_k_means_is_as_good_as_trying_every_partition_on_a_small_case() -> None:
     """All 2-partitions of 9 vectors by brute force: the least sum of squared distances to centroids."""
     random = Random(7)

@@ -2,7 +2,9 @@
 
 Each group is a channel: its members, and what they want. An event travels over the channels that want it: by
 the summaries of all channels in one table, or, with the graph method, by a search in the graph. Members
-that joined after the last announcement of the groups belong to no channel yet; they share bit 0.
+that joined after the last announcement of the groups belong to no channel yet, and those that K-means
+excludes (`exclude_distance`) to none at all. They share bit 0, which an event has if one of their own
+summaries matches it.
 
 Global grouping: which brokers share a multicast group (Pub/Sub ODMRP, section 3.4).
 
@@ -30,7 +32,7 @@ from roamcast.strategy.odmrp.summary.summary import Summary, SummaryTable
 from roamcast.units import NodeId
 
 UNGROUPED = 1
-"""The bit of members that are in no channel yet."""
+"""The bit of members that are in no channel."""
 
 
 class Channels:
@@ -39,6 +41,7 @@ class Channels:
         at no other announcement of it."""
         self._method = options.grouping
         self._k = options.k
+        self._exclude_distance = options.exclude_distance
         self._channels_max = options.channels_max
         self._random = random
         self._groups: list[Group] = []
@@ -60,7 +63,14 @@ class Channels:
         """Compute the groups again; the epoch increases only if a group has other members than before."""
         before = self.members
         assert self._method != "none"
-        made = group(self._method, summaries, k=self._k, random=self._random, previous=self._groups or None)
+        made = group(
+            self._method,
+            summaries,
+            k=self._k,
+            random=self._random,
+            previous=self._groups or None,
+            exclude_distance=self._exclude_distance,
+        )
         # Where there are more groups than bits, the smallest stay ungrouped.
         made = sorted(made, key=lambda found: (-len(found.members), min(found.members)))
         self._groups = made[: self._channels_max]
@@ -125,9 +135,10 @@ def group(
     random: Chance,
     previous: Sequence[Group] | None = None,
     iterations_max: int = ITERATIONS_MAX,
+    exclude_distance: float | None = None,
 ) -> list[Group]:
     """Every node in exactly one group, ordered by their smallest members. Brokers without subscriptions
-    are in none.
+    are in none, nor are those that K-means excludes as farther from the main group than `exclude_distance`.
 
     `k` groups for K-means at most; without it, as many as a heuristic finds. `previous` is the grouping to
     start from when subscriptions have changed: then at most `iterations_max` re-balancing steps follow.
@@ -145,7 +156,14 @@ def group(
         case "k_means":
             before = None if previous is None else [each.members for each in previous]
             vectors = {node: summary.weighed_vector() for node, summary in wanting.items()}
-            clusters = cluster(vectors, k=k, random=random, previous=before, iterations_max=iterations_max)
+            clusters = cluster(
+                vectors,
+                k=k,
+                random=random,
+                previous=before,
+                iterations_max=iterations_max,
+                exclude_distance=exclude_distance,
+            )
             return [Group(members, united(wanting[member] for member in members)) for members in clusters]
 
 

@@ -9,6 +9,11 @@ The paper starts with K = 2 or 3 and applies "some heuristic step" because K is 
 one while a further group is worth its price. Groups reduce noise: a member gets the events that its group's
 summary matches, and does not want those that its own summary lacks. Their share, the mean over all members,
 must fall by `GROUP_PRICE` for each further group. Constants without a quotation are chosen by us.
+
+"One reason of using the K-means algorithm is to exclude subscriptions that are distant from the main group
+where the majority of subscribers are." The paper says neither how far that is nor what becomes of them. With
+a limit (`exclude_distance`) they are in no group; without one, which is the default, they have groups of
+their own where these are worth their price.
 """
 
 import math
@@ -88,8 +93,9 @@ def cluster(
     random: Chance,
     previous: Sequence[Sequence[NodeId]] | None = None,
     iterations_max: int = ITERATIONS_MAX,
+    exclude_distance: float | None = None,
 ) -> list[tuple[NodeId, ...]]:
-    """Disjoint groups that together hold every node; none is empty."""
+    """Disjoint groups, none of them empty, that together hold every node that is not excluded."""
     nodes = sorted(vectors)
     points = Points([vectors[node] for node in nodes])
     most = points.distinct  # equal vectors have one nearest centroid
@@ -102,7 +108,10 @@ def cluster(
         labels = _grown(points, min(GROUPS_MAX, most), random, iterations_max)
     else:
         labels = _readjusted(points, start, min(GROUPS_MAX, most), iterations_max)
-    return sorted(tuple(nodes[at] for at in members) for members in _members(labels).values())
+    groups = list(_members(labels).values())
+    if exclude_distance is not None:
+        groups = _without_distant(points, groups, exclude_distance)
+    return sorted(tuple(nodes[at] for at in members) for members in groups)
 
 
 def iterate(points: Points, centroids: Sequence[Centroid], iterations_max: int) -> Labels:
@@ -126,6 +135,24 @@ def noise(points: Points, labels: Labels) -> float:
         united = _squared_length(_union(points.vectors[at] for at in members))
         shares += [1.0 - points.lengths[at] / united for at in members] if united else [0.0]
     return math.fsum(shares) / len(points)
+
+
+def _without_distant(points: Points, groups: list[list[int]], limit: float) -> list[list[int]]:
+    """The groups without members that are distant from the main group: the largest, with the lowest member
+    at a tie. The squared distance from its centroid counts as a share of what it is for two vectors that have
+    nothing in common, the sum of their squared lengths: from 0, equal, to 1. The main group's own members
+    are tested too."""
+    main = min(groups, key=lambda members: (-len(members), members))
+    size = len(main)
+    products = list(map(sum, zip(*(points.products[at] for at in main), strict=True)))
+    length = sum(products[at] for at in main) / size**2
+    # distance² > limit × both, where distance² = both - 2 × product
+    near = [
+        2.0 * product / size >= (1.0 - limit) * (own + length)
+        for product, own in zip(products, points.lengths, strict=True)
+    ]
+    left = ([at for at in members if near[at]] for members in groups)
+    return [members for members in left if members]
 
 
 def _from_scratch(points: Points, k: int, random: Chance, iterations_max: int) -> Labels:
