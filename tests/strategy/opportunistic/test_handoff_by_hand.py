@@ -1,7 +1,8 @@
 """The eight steps at each of the two brokers, letter by letter; and what goes wrong between them."""
 
+import pytest
 from tests.strategy.opportunistic.schedules import JOURNAL
-from tests.strategy.opportunistic.station import COUNTING, PLAIN, WORK, Station
+from tests.strategy.opportunistic.station import COUNTING, PLAIN, WORK, Near, Station
 
 from roamcast.modulator import ModulatorSpec
 from roamcast.strategy.opportunistic.board import BROKER, CLIENT
@@ -84,6 +85,36 @@ def test_the_source_asks_has_producers_brokers_switch_and_gives_the_client_away(
     assert station.broker.homes.clients == {} and outcomes(station) == []
     station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
     assert outcomes(station) == ["moved"] and station.broker.handoffs.is_idle()
+
+
+def test_the_homes_of_all_producers_are_asked_and_both_brokers_hear_that_they_have_switched() -> None:
+    """Steps 3 and 4 to the letter: of producer 51 the client has read nothing yet."""
+    station = serving()
+    station.hear_row(BROKER, THIRD, 1, BrokerRow((), boot=1))
+    station.hear_row(CLIENT, PRODUCER + 1, 1, ClientRow(THIRD, 1, True, ()))
+    station.hear_row(CLIENT, PRODUCER + 2, 1, ClientRow(5, 1, False, ()))  # it produces nothing
+    handoff = asked(station)
+    detour = Detour(CLIENT_A, handoff.version, DESTINATION, SOURCE)
+    written = station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    assert written == [(SUPPLIER, detour), (THIRD, detour)]
+    switched = Switched(CLIENT_A, handoff.version)
+    assert station.hear(SUPPLIER, switched) == []  # it waits for the other
+    assert kinds(station.hear(THIRD, switched))[-1] == (DESTINATION, "MovedLetter")
+    supplier, destination = Station(SUPPLIER), Station(DESTINATION)
+    assert supplier.hear(SOURCE, detour) == [(SOURCE, switched), (DESTINATION, switched)]
+    destination.hear(SOURCE, handoff)
+    assert destination.hear(SUPPLIER, switched) == []  # and goes on holding events back
+    destination.level(CLIENT_A, PRODUCER, 3, 1)
+    assert destination.post.to(CLIENT_A) == [] and not destination.broker.handoffs.is_idle()
+
+
+def test_a_home_that_no_way_leads_to_does_not_hold_a_handoff_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    station = serving()
+    station.hear_row(CLIENT, PRODUCER + 1, 1, ClientRow(THIRD, 1, True, ()))
+    monkeypatch.setattr(Near, "distance", lambda self, to: None if to == THIRD else 1)
+    handoff = asked(station)
+    written = station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
+    assert [to for to, _ in written] == [SUPPLIER]
 
 
 def test_loose_the_client_is_given_away_at_once_and_nobody_is_asked() -> None:

@@ -79,6 +79,10 @@ class Consumers:
     def consumers(self) -> list[NodeId]:
         return sorted(self._rows)
 
+    def producers(self) -> dict[NodeId, NodeId]:
+        """Those that are known, each with its home broker."""
+        return {node: row.home for node, (_, row) in self._rows.items() if row.produces}
+
     def matching(self, event: Event) -> list[EventTarget]:
         """Whom an event is for, in increasing order."""
         self._bring_up_to_date()

@@ -363,7 +363,7 @@ class Accepted(HandoffLetter, frozen=True, tag=31):
 
 
 class Detour(HandoffLetter, frozen=True, tag=32):
-    """3: to the home brokers of the client's producers: from now on to `home`. From a broker that the client
+    """3: to the home brokers of all producers: from now on to `home`. From a broker that the client
     chose by itself (`source` is `home`) to the home that it gave up: send its modulators."""
 
     home: Count
@@ -371,7 +371,7 @@ class Detour(HandoffLetter, frozen=True, tag=32):
 
 
 class Switched(HandoffLetter, frozen=True, tag=33):
-    """4: a producer's home broker has switched."""
+    """4: a producer's home broker has switched; to the source and to the destination."""
 
 
 class MovedLetter(HandoffLetter, frozen=True, tag=34):

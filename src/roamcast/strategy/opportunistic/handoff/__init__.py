@@ -18,8 +18,11 @@ events that are on some way, and it does not matter who has switched when. The s
   answer in twice `handoff_timeout`, they begin anew.
 - A party that crashes takes what it alone had with it: the modulators' states. Whoever remains goes on.
 
-`DETOUR` (steps 3, 4) goes to the home brokers of the producers whose events the client's modulators read, so
-that these send to the destination at once; all others hear of the move by the client's row.
+`DETOUR` (step 3) goes to the home brokers of all producers, so that these send to the destination at once.
+Those that no way leads to, and that the client's modulators have read nothing of, hear of the move by the
+client's row. The ACK (`Switched`, step 4) goes to both brokers. The destination holds back all that comes for
+the client since it accepted it, so what comes after the ACK is among it (step 6), and nothing waits for that.
+A client without modulators gets its events past its home, and no producer has to switch.
 
 `loose`: the client is moved at once: its modulators' states and one letter to the destination, one back; no
 broker is asked. Order is kept all the same. `stateless`: the states stay, so it is one letter each way.
@@ -111,7 +114,8 @@ class Handoffs(NodePart):
     # Private.
 
     def _on_detour(self, sender: NodeId, message: Detour, held: Micros) -> None:
-        """Step 4. The answer goes out whether or not it was news: the source waits for it."""
+        """Step 4. The answer goes out whether or not it was news: the source waits for it, and the
+        destination hears of it."""
         boot = self._overlay.boot_of(message.home)
         # A client has given this home up if it has chosen anew; a source that rolls back names itself too.
         # Its modulators go to the home that it chose, from here or from the broker that it was handed off to.
@@ -123,7 +127,8 @@ class Handoffs(NodePart):
             if pass_claim_on(self._shared, message):
                 return
         self._consumers.switch(message.consumer, message.version, message.home, boot)
-        self._post.write(message.source, Switched(message.consumer, message.version))
+        for broker in sorted({message.source, message.home} - {self._host.node}):
+            self._post.write(broker, Switched(message.consumer, message.version))
 
 
 def pass_claim_on(shared: SharedParts, claim: Detour) -> bool:

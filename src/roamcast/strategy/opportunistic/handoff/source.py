@@ -224,10 +224,15 @@ class Source(NodePart):
             self._close(leaving)
 
     def _suppliers(self, client: HomeClient) -> set[NodeId]:
-        """The home brokers of the producers whose events the client's modulators read."""
-        producers = () if client.reader is None else client.reader.cursors
-        rows = (self._consumers.find(producer) for producer in producers)
-        return {row.home for row in rows if row is not None and row.home != self._host.node}
+        """The home brokers of all producers; of those that it has read nothing of, if a way leads there."""
+        if client.reader is None:
+            return set()
+        read, homes = client.reader.cursors, self._consumers.producers()
+        found = {home for node, home in homes.items() if node in read or self._is_reachable(home)}
+        return found - {self._host.node}
+
+    def _is_reachable(self, broker: NodeId) -> bool:
+        return self._underlay.distance(broker) is not None
 
     def _detour(self, leaving: Leaving, version: int, home: NodeId) -> None:
         node = leaving.client.node
