@@ -331,7 +331,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "runtime": (6_552, 51),  # evictions apart from losses
     "scenario": (711, 6),
     "sealing": (643, 7),  # forget
-    "strategy": (13_487, 94),  # K-means excludes distant members
+    "strategy": (13_523, 94),  # DETOUR to all, conditions over several kinds
     "testing": (527, 4),  # promises are tested on every strategy
     "underlay": (2_035, 15),  # is_overdue
     "wire": (702, 7),  # put back what was undone

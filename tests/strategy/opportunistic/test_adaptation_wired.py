@@ -222,6 +222,16 @@ def crowd(**options: Any) -> dict[str, Any]:
     return made
 
 
+def test_an_overloaded_broker_that_found_nobody_looks_again_when_the_topology_changes() -> None:
+    """It would rest for a minute; the broker that it asked for has come long before."""
+    adaptors = ["topology", "load_balancing", "broker_creation"]
+    simulation = Simulation(scenario_from(crowd(adaptation_rest=60.0, adaptors=adaptors)))
+    simulation.engine.run(40 * SECOND)
+    made = next(r for r in simulation.trace.of(OverlayChanged) if r.change == "role_on" and r.t > 0)
+    given = list(simulation.trace.of(HandedOff))
+    assert given and given[0].destination == made.node and given[0].started - made.t < 5 * SECOND
+
+
 @pytest.mark.parametrize("directory", ["own", 2])
 def test_brokers_are_made_where_none_has_room_and_end_when_idle(directory: str | int) -> None:
     simulation = Simulation(scenario_from(crowd(directory=directory)))

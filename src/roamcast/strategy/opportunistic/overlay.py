@@ -328,9 +328,13 @@ class Topology:
         self._rings: dict[NodeId, dict[int, set[NodeId]]] = {}  # the same by distance
         self._changed: dict[NodeId, None] = {}  # brokers whose rows have not been looked at
         self._routes: dict[NodeId, dict[NodeId, Route]] = {}  # by origin
+        self.changes = 0  # of brokers and their links, not of loads
 
     def update(self, broker: NodeId, row: BrokerRow, made_at: Micros) -> None:
         """Take a row that its broker made at that time (step 3)."""
+        before = self._rows.get(broker)
+        if before is None or (before.links, before.is_over) != (row.links, row.is_over):
+            self.changes += 1
         self._rows[broker] = row
         self._made_at[broker] = made_at
         self._changed[broker] = None
@@ -339,6 +343,7 @@ class Topology:
         if self._rows.pop(broker, None) is not None:
             del self._made_at[broker]
             self._changed[broker] = None
+            self.changes += 1
 
     # Questions.
 

@@ -78,6 +78,26 @@ def test_the_filter_works_at_the_source() -> None:
     assert len(two.sent) == 1
 
 
+def test_a_filter_spans_several_kinds() -> None:
+    """Channels, 2.2: only when the topology changes and the processor's load exceeds 80%."""
+    two, heard = Watched(), list[Measured]()
+    two.client.watch(A, "topology", "load_load > 0.8 AND neighbours < 3")
+    two.source._channel.subscribe(Measured, heard.append, two.source.condition("topology", "load_load > 0.8"))
+    changed = {"now": 1, "brokers": 5, "neighbours": 2}
+    two.source.measured("topology", changed)  # no load is known yet
+    for load in (0.5, 0.9):
+        two.source.measured("load", {**QUIET, "now": 1, "load": load})  # no change of the topology
+    assert two.sent == [] and heard == []
+    two.source.measured("topology", changed)
+    two.source.measured("topology", {**changed, "neighbours": 3})
+    (reading,) = two.sent
+    two.client.on_letter(A, reading)  # type: ignore[arg-type]
+    assert two.heard == [Measured("topology", A, changed)] and len(heard) == 2
+    two.source.measured("load", {**QUIET, "now": 2, "load": 0.8})
+    two.source.measured("topology", changed)
+    assert len(two.sent) == 1 and len(heard) == 2
+
+
 def test_sampling_asks_every_source_and_local_adaptors_hear_it() -> None:
     channel = SystemChannel()
     heard: list[Measured] = []

@@ -170,27 +170,33 @@ class BrokerTopology(Adaptor):
 class LoadBalancing(Adaptor):
     """An overloaded broker gives half of its modulators to the nearest less loaded one (channels, 4.1).
 
-    Half, as the paper has it: fewer relocations than one after the other. Where no broker has room for
-    that, half of it, and so on to the smallest modulator alone: else a broker would stay overloaded although
-    another has room."""
+    Half, as the paper has it: fewer relocations than one after the other. Where no broker has room for that,
+    half of it, and so on to the smallest modulator alone: else one would stay overloaded although another
+    has room. Who found nobody does not rest when the topology changes (2.2): one that came may have room."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._rests_until: Micros = 0
+        self._found_nobody = False
 
     def subscribe(self) -> None:
         self.channel.subscribe(Measured, self.process, self._is_over)
+        if self.monitor is not None and self.limits.overload_control:
+            changed = self.monitor.condition("topology", f"load_load > {self.limits.overload:f}")
+            self.channel.subscribe(Measured, self._on_change, changed)
+
+    def _on_change(self, event: Measured) -> None:
+        if self._found_nobody:
+            self._rests_until = 0
 
     def process(self, event: Measured) -> None:
         now, load = int(event.values["now"]), float(event.values["load"])
-        lightest_first = sorted(self.clients.modulated(), key=self._cost_of_moving)
+        # This node's own client goes last: nowhere else is its way so short.
+        own, work = self.brokers.own, self.clients.work
+        lightest_first = sorted(self.clients.modulated(), key=lambda node: (node == own, work(node), node))
         if now >= self._rests_until and lightest_first:
             self._rests_until = now + self.limits.rest
             self._give(lightest_first[: max(len(lightest_first) // 2, 1)], load)
-
-    def _cost_of_moving(self, client: NodeId) -> tuple[bool, float, NodeId]:
-        """This node's own client goes last: nowhere else is its way so short."""
-        return client == self.brokers.own, self.clients.work(client), client
 
     def _is_over(self, event: Measured) -> bool:
         own = event.kind == "load" and event.node == self.brokers.own and self.limits.overload_control
@@ -202,6 +208,7 @@ class LoadBalancing(Adaptor):
         self.directory.less_loaded(min(load, room), lambda broker: self._to(broker, part, load))
 
     def _to(self, broker: NodeId | None, part: list[NodeId], load: float) -> None:
+        self._found_nobody = broker is None
         if broker is not None:
             for client in part:
                 self.relocation.migrate(client, broker, self.limits.overload)

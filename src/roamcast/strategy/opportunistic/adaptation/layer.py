@@ -73,6 +73,7 @@ class Adaptation(NodePart):
         for kind, read in (
             ("memory", self._read_memory),
             ("distance", self._read_distance),
+            ("topology", self._read_topology),
             ("load", self._read_load),
             ("modulator", self._read_modulators),
             ("latency", self._read_latencies),
@@ -86,6 +87,7 @@ class Adaptation(NodePart):
         self._central: CentralClient | None = None
         self._reported: float | None = None
         self._told_load, self._told_at = 0, 0
+        self._changes_seen = 0  # of the topology
 
     # Inputs.
 
@@ -171,7 +173,7 @@ class Adaptation(NodePart):
             self._wait()
         if broker is not None:
             broker.clients.processor.sample()
-            self.monitor.sample("load")
+            self.monitor.sample("topology", "load")
             self._tell_load(broker, is_slow)
             self._pings.give_up()
             if self._central is not None:
@@ -238,6 +240,13 @@ class Adaptation(NodePart):
         left, machine = self._options.memory - self._post.octets(), self._shared.context.machine
         there = None if machine is None else machine.read().memory
         yield {"now": self._host.now(), "octets": left if there is None else min(left, there)}
+
+    def _read_topology(self) -> Iterator[Values]:
+        topology = self._overlay.topology
+        if self._broker is not None and topology.changes != self._changes_seen:
+            self._changes_seen = topology.changes
+            neighbours = len(self._overlay.neighbours())
+            yield {"now": self._host.now(), "brokers": len(topology.brokers()), "neighbours": neighbours}
 
     def _read_distance(self) -> Iterator[Values]:
         home = self._client.home

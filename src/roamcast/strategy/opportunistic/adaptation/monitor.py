@@ -9,6 +9,8 @@ Readings, by kind:
 - `distance`: `now`, `home`, `hops` (of the node as a client: its home broker, and how far it is)
 - `modulator`: `now`, `client`, `access` (the broker nearest to it), `octets_in`, `octets_out`, `took`
   (microseconds), all since the reading before
+- `topology`: `now`, `brokers` (known), `neighbours` (of this broker); read only when a broker came or went,
+  or one's neighbours changed
 - `latency`: `peer`, `micros` (half of a round trip to a neighbour, as the channels measure it)
 - `bandwidth`: `peer`, `octets` (per second to a neighbour, as the largest letters lately went)
 - `handoff`: `client`, `broker` (a client came into another broker's network)
@@ -19,6 +21,10 @@ kind and finite values, or is thrown away.
 Whoever wants readings says which: adaptors of the same node by a function (`SystemChannel.subscribe`), other
 nodes by a filter in SQL over the values, which travels here and is applied here, at the source. What nobody
 wants is not sent. A watch ends when it has not been said again for `WATCH_LIFETIME`.
+
+A filter may span several kinds: beside the values of its own kind it sees the last reading of each kind in
+`JOINED`, by kind and name. "Only when the network topology changes and when the broker's own current CPU load
+exceeds 80%" (channels, 2.2) is a watch of `topology` with `load_load > 0.8`.
 """
 
 import math
@@ -64,11 +70,18 @@ KINDS = {
     "load": ("now", "load", "was_made", "retiring"),
     "memory": ("now", "octets"),
     "distance": ("now", "home", "hops"),
+    "topology": ("now", "brokers", "neighbours"),
     "modulator": ("now", "client", "access", "octets_in", "octets_out", "took"),
     "latency": ("peer", "micros"),
     "bandwidth": ("peer", "octets"),
     "handoff": ("client", "broker"),
 }
+JOINED = (
+    "load",
+    "memory",
+    "distance",
+    "topology",
+)  # a node has one of each; of others, one per peer or client
 
 
 @dataclass
@@ -96,6 +109,7 @@ class ResourceMonitor:
         self._watches: dict[tuple[NodeId, int], Installed] = {}
         self._asked: dict[tuple[NodeId, int], Asked] = {}  # our own watches elsewhere
         self._numbers = 0
+        self._last: dict[str, int | float] = {}  # of the kinds in `JOINED`, as filters see them
 
     def add(self, kind: str, read: Callable[[], Iterable[Values]]) -> None:
         """`read` gives the readings of this kind, each time that `sample` asks."""
@@ -125,16 +139,25 @@ class ResourceMonitor:
     def measured(self, kind: str, values: Values) -> None:
         """A reading, from a source or by itself (a handoff is not sampled, it happens)."""
         node, now = self._host.node, self._host.now()
+        if kind in JOINED:
+            self._last |= {f"{kind}_{name}": value for name, value in values.items()}
         self._channel.publish(Measured(kind, node, values))
         if not self._watches:
             return
-        reading = Event(node, 0, dict(values), type=kind)
+        reading = self._joined(kind, values)
         for (watcher, number), watch in list(self._watches.items()):
             if watch.until <= now:
                 del self._watches[watcher, number]
             elif watch.kind == kind and watch.wanted.matches(reading):
                 names = tuple(values)
                 self._send(watcher, Reading(number, kind, names, tuple(float(values[n]) for n in names)))
+
+    def condition(self, kind: str, condition: str) -> Callable[[Measured], bool]:
+        """For `SystemChannel.subscribe`: readings of this kind, of this node, that meet the condition."""
+        wanted, own = Filter.sql(condition), self._host.node
+        return lambda event: (
+            event.kind == kind and event.node == own and wanted.matches(self._joined(kind, event.values))
+        )
 
     def watch(self, node: NodeId, kind: str, condition: str) -> int:
         """Readings of another node come to our channel while they meet the condition."""
@@ -160,6 +183,10 @@ class ResourceMonitor:
                 values = dict(zip(message.names, message.values, strict=False))
                 if asked is not None and asked.kind == message.reading and _is_whole(message.reading, values):
                     self._channel.publish(Measured(message.reading, sender, values))
+
+    def _joined(self, kind: str, values: Values) -> Event:
+        """What a filter sees of a reading."""
+        return Event(self._host.node, 0, {**self._last, **values}, type=kind)
 
     def _say(self, node: NodeId, number: int, asked: "Asked") -> None:
         asked.said_at = self._host.now()

@@ -8,7 +8,7 @@ in all.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
+from roamcast.strategy.opportunistic.adaptation.events import Measured, SystemChannel
 from roamcast.units import Micros, NodeId
 
 
@@ -110,7 +110,10 @@ class Directory(Protocol):
 
 
 class Monitor(Protocol):
-    """Readings of other nodes (`monitor.py` says of what)."""
+    """Readings of this node and of others (`monitor.py` says of what), by filters."""
+
+    def condition(self, kind: str, condition: str) -> Callable[[Measured], bool]:
+        """Whether a reading on our channel is this node's own of that kind, and meets the condition."""
 
     def watch(self, node: NodeId, kind: str, condition: str) -> int:
         """Readings that meet the condition, in SQL over their values, come to our channel as `Measured`."""
