@@ -328,14 +328,14 @@ SIZES: dict[str, tuple[int, int]] = {
     "modulator": (234, 4),
     "modules at the top": (1_674, 19),  # refusal of what is not promised
     "pages": (32, 1),
-    "runtime": (6_552, 51),  # evictions apart from losses
+    "runtime": (6_558, 51),  # radio delay drawn per frame
     "scenario": (711, 6),
     "sealing": (643, 7),  # forget
     "strategy": (13_523, 94),  # DETOUR to all, conditions over several kinds
     "testing": (527, 4),  # promises are tested on every strategy
     "underlay": (2_035, 15),  # is_overdue
     "wire": (702, 7),  # put back what was undone
-    "world": (2_410, 26),
+    "world": (2_418, 26),  # radio delay drawn per frame
     "xml": (529, 5),
 }
 LOOSE = 25  # statements: a line that is farther above the truth than this is to be lowered

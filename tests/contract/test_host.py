@@ -164,6 +164,9 @@ HARNESSES: dict[str, Callable[[], Harness]] = {
     "sim-disk": lambda: SimHarness(
         lambda e, links, t: DiskMedium(e, links, t, stream(1, "radio"), DiskRadio())
     ),
+    "sim-disk-random": lambda: SimHarness(
+        lambda e, links, t: DiskMedium(e, links, t, stream(1, "radio"), DiskRadio(delay=(0.0, 0.2)))
+    ),
     "sim-csma": lambda: SimHarness(
         lambda e, links, t: CsmaMedium(e, links, links, t, stream(1, "radio"), CsmaRadio(), 1)
     ),

@@ -352,6 +352,16 @@ CUT = {"at": 1.0, "kind": "cut", "nodes": [1]}
             {"world__radio": {"model": "csma", "cw_max": 7}},
             "world.radio.cw_max: is 7; allowed: at least cw_min",
         ),
+        (
+            {"world__radio": {"model": "disk", "delay": [0.2, 0.1]}},
+            "world.radio.delay: is [0.2, 0.1]; allowed: [min, max] with min <= max",
+        ),
+        (
+            {"world__radio": {"model": "disk", "delay": [0.1, 61]}},
+            "world.radio.delay[1]: is 61; allowed: a number",
+        ),
+        ({"world__radio": {"model": "disk", "delay": -1}}, "world.radio.delay: is -1; allowed: a number"),
+        ({"world__radio": {"model": "disk", "delay": [1]}}, "world.radio.delay: is [1]; allowed: "),
         ({"world__radio": {"model": "disk", "slot": 1}}, "world.radio.slot: is no known key"),
         ({"roles__publishers": 5}, "roles.publishers: is 5; allowed: at most the 4 nodes there are"),
         ({"roles__publishers": [0, 4]}, "roles.publishers[1]: is 4; allowed: a node number from 0 to 3"),

@@ -21,6 +21,8 @@ from roamcast.registry import ModelRegistry, NothingDeclared
 Bitrate: TypeAlias = Annotated[float, msgspec.Meta(ge=1_000, le=1e12)]  # bit/s
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Delay: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=60)]  # seconds
+# A tuple of any length, with bounds: msgspec 0.22 reads wild memory for a bounded number or `tuple[X, X]`.
+Delays: TypeAlias = Annotated[tuple[Delay, ...], msgspec.Meta(min_length=2, max_length=2)]  # [min, max]
 Interval: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1)]  # seconds
 QueueLength: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]  # frames
 Octets: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
@@ -50,9 +52,20 @@ class DiskRadio(Radio, frozen=True, kw_only=True, tag="disk"):
     """Each sender has a channel of its own: frames queue, take size / bitrate, then `delay`."""
 
     bitrate: Bitrate = 2_000_000
-    delay: Delay = 0.001  # from the end of the transmission to its reception
+    # From the end of the transmission to its reception; of `[min, max]`, drawn for each frame.
+    delay: Delay | Delays = 0.001
     loss: Share = 0.0
     queue: QueueLength = 50  # frames per node that wait; one more is dropped
+
+    def problem(self) -> tuple[str, str] | None:
+        low, high = self.delays()
+        if low > high:
+            return "delay", f"is [{low:g}, {high:g}]; allowed: [min, max] with min <= max"
+        return None
+
+    def delays(self) -> tuple[float, ...]:
+        """The shortest and the longest."""
+        return self.delay if isinstance(self.delay, tuple) else (self.delay, self.delay)
 
 
 class CsmaRadio(Radio, frozen=True, kw_only=True, tag="csma"):

@@ -223,7 +223,9 @@ class DiskMedium(Medium):
     ) -> None:
         super().__init__(engine, links, trace, random, radio.loss)
         self._bitrate = radio.bitrate
-        self._delay = micros(radio.delay)
+        self._delay, longest = map(micros, radio.delays())
+        self._spread = longest - self._delay
+        self._last_arrivals: list[Micros] = [0] * links.nodes  # by sender
         self._queues = [SendQueue(radio.queue) for _ in range(links.nodes)]
         self._sending: list[Job | None] = [None] * links.nodes
 
@@ -255,7 +257,12 @@ class DiskMedium(Medium):
         if self._sending[job.sender] is not job:
             return  # its sender crashed meanwhile
         self._sending[job.sender] = None
-        self._engine.at(self._engine.now + self._delay, self._arrive, ended)
+        arrival = self._engine.now + self._delay
+        if self._spread:
+            # A host promises that frames of one sender arrive in order: none overtakes the one before it.
+            arrival += round(self._spread * self._random.random())
+            arrival = self._last_arrivals[job.sender] = max(arrival, self._last_arrivals[job.sender])
+        self._engine.at(arrival, self._arrive, ended)
         queue = self._queues[job.sender]
         if queue.length:
             self._begin(queue.take())
