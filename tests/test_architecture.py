@@ -328,7 +328,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "modulator": (234, 4),
     "modules at the top": (1_674, 19),  # refusal of what is not promised
     "pages": (32, 1),
-    "runtime": (6_558, 51),  # radio delay drawn per frame
+    "runtime": (6_560, 51),  # a wrong trace folder is told from a full disk
     "scenario": (711, 6),
     "sealing": (643, 7),  # forget
     "strategy": (13_523, 94),  # DETOUR to all, conditions over several kinds

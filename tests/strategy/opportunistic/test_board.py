@@ -130,6 +130,16 @@ def test_one_comparison_is_enough_for_both_sides() -> None:
     assert [(to, type(frame)) for to, frame in told.frames()] == [(None, Rows), (2, RowNumbers)]
 
 
+def test_two_that_lack_a_row_do_not_ask_each_other_for_it_without_end() -> None:
+    """It was named by a node that has forgotten it since, or by a liar."""
+    one, other = Told(1), Told(2)
+    one.board.on_numbers(2, RowNumbers((BROKER, 9, 7), is_all=False))
+    ((to, asked),) = one.frames()
+    assert to == 2 and isinstance(asked, RowNumbers) and asked.numbers == (BROKER, 9, 0)
+    other.board.on_numbers(1, asked)
+    assert other.frames() == []
+
+
 def test_a_broker_that_is_silent_for_long_is_forgotten_with_its_clients() -> None:
     told = Told(1)
     client = ClientRow(2, 1, False, ())

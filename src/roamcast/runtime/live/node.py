@@ -22,7 +22,7 @@ from roamcast.applications import Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.judgement import is_right
 from roamcast.broker.store import EventStore, StoreFullError
-from roamcast.errors import FileError, InputError
+from roamcast.errors import InputError
 from roamcast.event import EventId
 from roamcast.exchange import Exchanges
 from roamcast.host import Channel, Frame, Host, Layer, Position, SendFailure
@@ -300,7 +300,7 @@ class LiveNode:
                 segment_bytes=settings.segment_bytes,
                 segment_seconds=settings.segment_seconds,
             )
-        except (FileError, OSError) as error:
+        except UnwritableError as error:
             logger.error("nothing is traced: %s", error)
             return None
 

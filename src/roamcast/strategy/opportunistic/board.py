@@ -150,7 +150,8 @@ class Board:
         }
         newer = self._replica.newer_than(theirs)
         self._broadcast(newer if numbers.is_all else [key for key in newer if key in theirs])
-        lacking = self._replica.older_than(theirs)
+        # 0 names a row that the sender lacks, too: each would ask the other for it, without end.
+        lacking = [key for key in self._replica.older_than(theirs) if theirs[key]]
         if lacking:
             self._send_numbers(sender, lacking, is_all=False)
 

@@ -31,6 +31,7 @@ import msgspec
 from roamcast import __version__
 from roamcast.errors import FileError
 from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.storage.database import UNWRITABLE, UnwritableError
 from roamcast.runtime.live.world import NodeDisk, NodeWorld
 from roamcast.trace import RECORDS, Record
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -174,7 +175,8 @@ class TraceSegments:
             self._kept_bytes = sum(size for _, size in self._kept)
             self._begin()
         except OSError as error:
-            raise FileError(f"trace.folder: {folder}", f"cannot be written: {error.strerror}") from None
+            kind = UnwritableError if error.errno in UNWRITABLE else FileError
+            raise kind(f"trace.folder: {folder}", f"cannot be written: {error.strerror}") from None
 
     def add(self, record: Record) -> None:
         if self._is_closed:
