@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.strategy.opportunistic.station import COUNT, Near, Outgoing, PartLayer, shared_of
 
 from roamcast.broker.core import Broker, Subscription
@@ -124,6 +125,52 @@ def test_a_client_says_every_period_where_it_is_and_who_is_as_near() -> None:
     client.host.advance(5 * SECOND)
     here = [(to, one) for to, one in client.post.written if isinstance(one, Here)]
     assert here and here[0] == (HOME, Here(1, 1, False, OTHER, 1, 0))
+
+
+def heres(client: Client) -> list[Letter]:
+    return [one for _, one in client.post.written if isinstance(one, Here)]
+
+
+@pytest.mark.parametrize("discovery", ["periodic", "prompt"])
+def test_a_change_of_routes_leads_to_a_look_for_a_nearer_broker_at_once(
+    discovery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 2.4; the period alone would take up to a minute."""
+    client = at_home(broker_discovery=60.0, discovery=discovery)
+    client.host.advance(SECOND)
+    client.side.on_routes_changed()  # the other one is as near: no news
+    client.host.advance(SECOND)
+    assert heres(client) == []
+    monkeypatch.setattr(Near, "distance", lambda self, to: 2 if to == HOME else 1)
+    client.side.on_routes_changed()
+    client.host.advance(SECOND)
+    assert heres(client) == ([Here(1, 2, False, OTHER, 1, 0)] if discovery == "prompt" else [])
+
+
+def test_a_storm_of_changes_is_no_storm_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routes change 100 times a second, and the nearest broker with each."""
+    client = at_home(brokers=(HOME, OTHER, THIRD), broker_discovery=8.0, discovery="prompt")
+    for step in range(4_000):
+        nearest = (OTHER, THIRD)[step % 2]
+        monkeypatch.setattr(Near, "distance", lambda self, to, at=nearest: 1 if to == at else 3)
+        client.side.on_routes_changed()
+        client.host.advance(SECOND // 100)
+    # Four in a row, then one per 2 s; and what the period says anyway.
+    assert 5 <= len(heres(client)) <= 4 + 40 // 2 + 40 // 8 + 1
+    before = len(heres(client))
+    for _ in range(300):  # the same one is nearest all the time
+        client.side.on_routes_changed()
+        client.host.advance(SECOND // 100)
+    assert len(heres(client)) - before <= 2
+
+
+def test_a_change_of_routes_ends_the_wait_of_a_node_that_looks_for_its_first_home() -> None:
+    client = Client(brokers=(), discovery="prompt")
+    client.subscribe()
+    client.hear_row(HOME, 1, BrokerRow((), boot=1))
+    client.side.on_routes_changed()
+    client.host.advance(SECOND // 20)
+    assert [to for to, _ in client.attached()] == [HOME]
 
 
 def test_events_wait_for_a_home_and_come_back_from_one_that_ended() -> None:

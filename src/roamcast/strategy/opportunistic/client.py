@@ -1,8 +1,10 @@
 """A node as a client (sections 2.4, 3.6): its home broker, what it publishes and what modulators made for it.
 
 It looks for the nearest broker every `broker_discovery` seconds and tells its home broker what it found; the
-home broker decides. By itself it chooses only at first, and when its home broker is lost: that begins a new
-generation, in which deliveries are counted from 0 again.
+home broker decides. With `discovery = "prompt"` it also looks soon after the underlay reports that routes
+have changed, at most as often as `kit/rates.py: Prompt` allows, and says only what is news. By itself it
+chooses only at first, and when its home broker is lost: that begins a new generation, in which deliveries are
+counted from 0 again.
 
 Each event says which one its producer published before it, so order does not depend on the home brokers that
 events go through.
@@ -13,6 +15,7 @@ from collections import deque
 from roamcast.event import Event
 from roamcast.kit.numbers import StableCounter
 from roamcast.kit.protocol import Timer, random_below
+from roamcast.kit.rates import Prompt
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.consumers import GENERATIONS_MAX, generation_of
 from roamcast.strategy.opportunistic.copies import EventCopy
@@ -71,6 +74,7 @@ class ClientSide(NodePart):
         self._interests_timer = Timer(host, self._say_interests_later)
         self._period = BEST_PERIOD if options.mode == "best" else micros(options.broker_discovery)
         self._adapts = options.mode != "static"
+        self._prompt = Prompt(host, self._look_early, self._period)
         self._generations = StableCounter(host.stable, GENERATION, block=1)
         self._generation = self._generations.next
         self.home: NodeId | None = None
@@ -80,6 +84,7 @@ class ClientSide(NodePart):
         self._is_looking = False  # for a first home
         self._produces = False
         self._said_at: Micros = 0  # when `Here` was last sent
+        self._said_nearer: NodeId | None = None  # which broker it named
         self._since: dict[int, Micros] = {}  # when each subscription was made
         self._burst = 0  # changes of the interests in this period
         self._burst_until: Micros = 0
@@ -148,6 +153,17 @@ class ClientSide(NodePart):
         elif self._adapts:
             self._discovery.after(self._period)
             self._look()
+
+    def on_routes_changed(self) -> None:
+        """2.4: "or in response to changes indicated by the underlying physical network protocol"."""
+        if self._options.discovery == "prompt" and self._adapts and self.home != self._host.node:
+            self._prompt.ask(len(self._underlay.neighbours()))
+
+    def _look_early(self) -> None:
+        if self.home is not None:
+            self._look(is_early=True)
+        elif self._is_looking:
+            self._discover()
 
     def _on_home_lost(self) -> None:
         if self._suspect_since is not None:
@@ -227,8 +243,9 @@ class ClientSide(NodePart):
         """After a stream has found that nothing is confirmed."""
         return max(micros(self._options.home_timeout) - UNREACHABLE_AFTER, 0)
 
-    def _look(self) -> None:
-        """Step 1: is another broker nearer? And is the home still there?"""
+    def _look(self, *, is_early: bool = False) -> None:
+        """Step 1: is another broker nearer? And is the home still there? An early look says of another broker
+        only that it is nearer now: all else can wait for the period."""
         assert self.home is not None
         if self.home == self._host.node:
             return  # none is nearer
@@ -242,10 +259,11 @@ class ClientSide(NodePart):
         home = next((near for near in found if near.broker == self.home), None)
         distance = FAR if home is None else min(home.distance, FAR)
         # One that is as near counts too: the way from the producers may be shorter through it.
-        farthest = distance - 1 if self._options.mode == "best" else distance
+        farthest = distance - 1 if is_early or self._options.mode == "best" else distance
         other = others[0] if others and others[0].distance <= farthest else None
         is_due = self._host.now() - self._said_at >= micros(self._options.broker_discovery)
-        if other is not None or is_due:
+        is_news = other is not None and not (is_early and other.broker == self._said_nearer)
+        if is_news or is_due:
             self._say_here(other)
 
     def _is_lost(self) -> bool:
@@ -335,7 +353,7 @@ class ClientSide(NodePart):
 
     def _say_here(self, other: Near | None = None) -> None:
         assert self.home is not None
-        self._said_at = self._host.now()
+        self._said_at, self._said_nearer = self._host.now(), None if other is None else other.broker
         nearer = () if other is None else (other.broker, min(other.distance, FAR), other.load)
         distance = min(self._home_distance(), FAR)
         self._post.write(self.home, Here(self._generation, distance, self._produces, *nearer))

@@ -28,6 +28,8 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     mode: Literal["opportunistic", "static", "static-opportunistic", "best"] = "opportunistic"
     broker_update: Period = 50.0  # neighbour discovery and topology propagation of each broker
     broker_discovery: Period = 10.0  # nearest-broker search of each client
+    # `prompt`: also soon after the underlay reports that routes have changed (section 2.4).
+    discovery: Literal["periodic", "prompt"] = "periodic"
     overload_threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8  # of a broker's capacity
     overload_control: bool = True  # False: the nearest broker, however loaded (figures 13, 14)
     ring_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 5  # hops, how far a broker looks for neighbours

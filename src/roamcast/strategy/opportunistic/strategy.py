@@ -107,6 +107,7 @@ class Opportunistic(MessageLayer, Strategy):
 
     def on_routes_changed(self) -> None:
         self._post.on_routes_changed()
+        self.client.on_routes_changed()
 
     # Inputs from the streams.
 
