@@ -331,7 +331,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "runtime": (6_560, 51),  # a wrong trace folder is told from a full disk
     "scenario": (711, 6),
     "sealing": (643, 7),  # forget
-    "strategy": (13_537, 94),  # discovery when routes change
+    "strategy": (13_578, 94),  # information server with memory and location
     "testing": (527, 4),  # promises are tested on every strategy
     "underlay": (2_035, 15),  # is_overdue
     "wire": (702, 7),  # put back what was undone

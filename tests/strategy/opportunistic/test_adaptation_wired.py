@@ -20,6 +20,7 @@ from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.adaptation.events import Measured
+from roamcast.strategy.opportunistic.adaptation.services import BrokerFacts
 from roamcast.strategy.opportunistic.messages import (
     AnswerLetter,
     Ask,
@@ -230,6 +231,24 @@ def test_an_overloaded_broker_that_found_nobody_looks_again_when_the_topology_ch
     made = next(r for r in simulation.trace.of(OverlayChanged) if r.change == "role_on" and r.t > 0)
     given = list(simulation.trace.of(HandedOff))
     assert given and given[0].destination == made.node and given[0].started - made.t < 5 * SECOND
+
+
+def test_a_broker_asks_where_its_client_is_and_the_server_knows_where_brokers_are() -> None:
+    """CIT and information server with places and memory: brokers 1 and 4, client 5, the server on 2."""
+    simulation = Simulation(scenario_from(line(6, [1, 4], 0, options={"directory": 2})))
+    simulation.engine.run(5 * SECOND)
+    adaptation, heard = strategy_of(simulation, 4).adaptation, list[Measured]()
+    adaptation._channel.subscribe(Measured, heard.append, lambda e: e.kind == "location" and e.node == 5)
+    adaptation.monitor.watch(5, "location", "x > 400")
+    adaptation.monitor.watch(5, "location", "x > 500")
+    facts: list[BrokerFacts | None] = []
+    simulation.engine.run(30 * SECOND)
+    assert heard and all((e.values["x"], e.values["y"]) == (500, 0) for e in heard) and len(heard) <= 3
+    assert adaptation._central is not None
+    adaptation._central.about(1, facts.append)
+    simulation.engine.run(31 * SECOND)
+    (fact,) = facts
+    assert fact is not None and fact.location == (100, 0) and 0 < (fact.memory or 0) <= 64_000_000
 
 
 @pytest.mark.parametrize("directory", ["own", 2])

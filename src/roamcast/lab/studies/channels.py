@@ -21,7 +21,7 @@ from roamcast.lab.run.tables import RunInfo
 from roamcast.lab.studies.study import Study
 from roamcast.strategy.opportunistic.adaptation.adaptors import Adaptor, ComplexHomeBroker, SimpleHomeBroker
 from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered, SystemChannel
-from roamcast.strategy.opportunistic.adaptation.services import Alternative, Services
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerFacts, Services
 from roamcast.streams import stream
 from roamcast.units import NodeId
 from roamcast.world.graph import Behaviour, Generator, Graph, Stay, generated, walk
@@ -241,8 +241,8 @@ class OneClientChannel:
     def willing(self, on_found: Callable[[NodeId | None], None]) -> None:
         on_found(None)
 
-    def report(self, load: float) -> None:
-        pass
+    def about(self, broker: NodeId, on_found: Callable[[BrokerFacts | None], None]) -> None:
+        on_found(None)
 
 
 @lru_cache(maxsize=256)

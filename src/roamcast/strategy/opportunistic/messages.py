@@ -36,11 +36,14 @@ STORED_MAX = 2_048  # memorized events remembered for one client
 DIRECT_MAX = 1_024  # consumers named in one flooded event
 VALUES_MAX = 16  # of one reading
 PEERS_MAX = 64  # nodes of one question about latencies
+FARTHEST = 100_000_000  # metres from the origin of the plane in which nodes know their places
 
 FULL = 1_000_000  # the load of a broker that takes no clients
 
 Hops = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Load = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]  # hundredths of a capacity
+Metres = Annotated[int, msgspec.Meta(ge=-FARTHEST, le=FARTHEST)]
+Location = tuple[Metres, Metres]  # as `Host.position` has it
 
 
 # Frames.
@@ -447,11 +450,14 @@ class Reading(NumberedLetter, frozen=True, tag=62):
 
 
 class Report(Letter, frozen=True, tag=63):
-    """For a central directory: this broker's load, and how far it is to others (broker, hops, …)."""
+    """For a central directory: this broker's load, how far it is to others (broker, hops, …), how many octets
+    it has left for messages that wait, and where it is, if it knows."""
 
     load: Load
     accepts: bool
     distances: Annotated[tuple[Count, ...], msgspec.Meta(max_length=510)] = ()
+    memory: Count = 0
+    location: Location | None = None
 
 
 class Volunteer(Letter, frozen=True, tag=64):
@@ -460,18 +466,22 @@ class Volunteer(Letter, frozen=True, tag=64):
 
 class Ask(NumberedLetter, frozen=True, tag=65):
     """The nearest broker below this load; without a load, the nearest volunteer; with `near`, the broker
-    nearest to that one, itself first."""
+    nearest to that one, itself first; with `about`, what that broker has reported."""
 
     below: Load | None = None
     near: Count | None = None
+    about: Count | None = None
 
 
 class AnswerLetter(NumberedLetter, frozen=True, tag=66):
-    """`load` and `hops` (from `near`) where a broker near another was asked for."""
+    """`load` and `hops` (from `near`) where a broker near another was asked for; `load`, `memory` and
+    `location` where one broker was asked about."""
 
     node: Count | None = None
     load: Load = 0
     hops: Count = 0
+    memory: Count = 0
+    location: Location | None = None
 
 
 class BecomeBroker(Letter, frozen=True, tag=67):
@@ -599,7 +609,7 @@ class Bundle(WireMessage, frozen=True, tag=8):
 
 
 FrameMessage = Rows | Envelope | Bundle | Flooded | NodeDigest | RowNumbers | WantFlooded
-FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 5, FrameMessage)
+FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 6, FrameMessage)
 BROKER_ROWS: Codec[BrokerRow] = Codec("opportunistic broker row", 3, BrokerRow)
 CLIENT_ROWS: Codec[ClientRow] = Codec("opportunistic client row", 3, ClientRow)
 

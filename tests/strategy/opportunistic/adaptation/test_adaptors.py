@@ -19,7 +19,7 @@ from roamcast.strategy.opportunistic.adaptation.events import (
     SystemEvent,
     TimeCame,
 )
-from roamcast.strategy.opportunistic.adaptation.services import Alternative, Limits, Services
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerFacts, Limits, Services
 from roamcast.units import SECOND, NodeId
 
 OWN, OTHER, THIRD, CLIENT = 1, 2, 3, 10
@@ -129,8 +129,8 @@ class World:
     def willing(self, on_found: Callable[[NodeId | None], None]) -> None:
         on_found(self.volunteer)
 
-    def report(self, load: float) -> None:
-        pass
+    def about(self, broker: NodeId, on_found: Callable[[BrokerFacts | None], None]) -> None:
+        on_found(None)
 
 
 MOVES = [("migrate", CLIENT, OTHER)]

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import pytest
 from tests.strategy.opportunistic.station import Near, Outgoing, shared_of
 
+from roamcast.errors import WireError
+from roamcast.host import Position
 from roamcast.strategy.opportunistic.adaptation.directory import (
     ANSWER_WITHIN,
     LIFETIME,
@@ -20,17 +23,21 @@ from roamcast.strategy.opportunistic.adaptation.monitor import (
     Pings,
     ResourceMonitor,
 )
-from roamcast.strategy.opportunistic.adaptation.services import Alternative
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerFacts
 from roamcast.strategy.opportunistic.messages import (
+    FARTHEST,
+    FRAMES,
     FULL,
     AnswerLetter,
     Ask,
     BrokerRow,
+    Envelope,
     Latencies,
     Letter,
     Pong,
     Reading,
     Report,
+    StreamSegment,
     Unwatch,
     Volunteer,
     Watch,
@@ -175,7 +182,7 @@ class Central:
 def test_the_central_directory_answers_by_what_it_heard_last() -> None:
     central = Central()
     assert central.ask(lambda done: central.client.less_loaded(0.9, done)) == [None]
-    central.client.report(0.95)
+    central.client.report(0.95, 0)
     central.carry()
     central.server.on_letter(B, Report(10, True))
     central.server.on_letter(C, Report(50, True))
@@ -208,7 +215,7 @@ def test_a_question_without_an_answer_ends_as_nobody_and_strangers_do_not_answer
 def test_the_server_names_the_broker_of_the_client_s_new_network() -> None:
     """A asks for one near C: C itself; where C is full, the one nearest to it; A itself is no alternative."""
     central = Central()
-    central.client.report(0.1)  # of A: 4 hops to B, 2 to C
+    central.client.report(0.1, 0)  # of A: 4 hops to B, 2 to C
     central.carry()
     central.server.on_letter(B, Report(30, True, (C, 3)))
     central.server.on_letter(C, Report(50, True))
@@ -228,6 +235,42 @@ def test_the_server_names_the_broker_of_the_client_s_new_network() -> None:
     central.asker.advance(ANSWER_WITHIN)
     central.client.give_up()
     assert late == [None]
+
+
+def test_the_server_says_what_a_broker_has_reported_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    central, found = Central(), list[BrokerFacts | None]()
+    monkeypatch.setattr(central.asker, "position", lambda: Position(12.4, -7.6, 0.0, 0.0))
+    central.client.report(0.5, 16_000_000)
+    central.carry()
+    for broker in (A, B):  # nobody has heard of B
+        central.client.about(broker, found.append)
+        central.carry()
+    assert found == [BrokerFacts(0.5, 16_000_000, (12, -8)), None]
+    monkeypatch.setattr(central.asker, "position", lambda: Position(float("nan"), 1e300, 0.0, 0.0))
+    central.client.report(0.5, -3)  # more waits than is allowed; and no place on this earth
+    central.client.about(A, found.append)
+    central.carry()
+    assert found[-1] == BrokerFacts(0.5, 0, None)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Report(1, True, (), -1),
+        Report(1, True, (), (1 << 64) - 1),
+        Report(1, True, (), 1, (FARTHEST + 1, 0)),
+        Report(1, True, (), 1, (0.5, 0)),  # type: ignore[arg-type]
+        Report(1, True, (), 1, (1, 2, 3)),  # type: ignore[arg-type]
+        AnswerLetter(1, 2, 0, 0, 5, (0, -FARTHEST - 1)),
+    ],
+)
+def test_what_cannot_be_is_refused_when_it_is_decoded(report: Report | AnswerLetter) -> None:
+    def carried(letter: Report | AnswerLetter) -> bytes:
+        return FRAMES.encode(Envelope(A, B, 0, (), StreamSegment(1, 0, 0, 0, letter)))
+
+    assert FRAMES.decode(carried(Report(1, True, (), 5, (-FARTHEST, FARTHEST))))
+    with pytest.raises(WireError):
+        FRAMES.decode(carried(report))
 
 
 class Pinged:

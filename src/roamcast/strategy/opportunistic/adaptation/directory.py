@@ -12,8 +12,16 @@ from typing import NamedTuple
 from roamcast.host import Host
 from roamcast.kit.tables import ExpiringDict, unreported
 from roamcast.strategy.opportunistic.adaptation.monitor import OpenQuestions, Send
-from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerManager
-from roamcast.strategy.opportunistic.messages import FULL, AnswerLetter, Ask, Report, Volunteer
+from roamcast.strategy.opportunistic.adaptation.services import Alternative, BrokerFacts, BrokerManager
+from roamcast.strategy.opportunistic.messages import (
+    FARTHEST,
+    FULL,
+    AnswerLetter,
+    Ask,
+    Location,
+    Report,
+    Volunteer,
+)
 from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -24,6 +32,7 @@ FAR = 1e6  # hops: nobody knows how many
 DISTANCES_MAX = 255  # in one report
 
 Found = Callable[[NodeId | None], None]
+OnFacts = Callable[[BrokerFacts | None], None]
 
 
 def nearest(nodes: Iterable[NodeId], distance: Callable[[NodeId], float | None]) -> NodeId | None:
@@ -56,8 +65,10 @@ class OwnTable(NodePart):
     def willing(self, on_found: Found) -> None:
         on_found(nearest(self._volunteers(), self._underlay.distance))
 
-    def report(self, load: float) -> None:
-        """Loads travel with the topology rows."""
+    def about(self, broker: NodeId, on_found: OnFacts) -> None:
+        """Loads travel with the topology rows; all else is a question to a monitor or to a server."""
+        is_known = self._overlay.topology.is_broker(broker)
+        on_found(BrokerFacts(self._brokers.load(broker)) if is_known else None)
 
 
 class BrokerRecord(NamedTuple):
@@ -67,6 +78,8 @@ class BrokerRecord(NamedTuple):
     accepts: bool
     until: Micros
     distances: dict[NodeId, int]
+    memory: int
+    location: Location | None
 
 
 class CentralDirectory:
@@ -83,9 +96,9 @@ class CentralDirectory:
     def on_letter(self, sender: NodeId, message: Report | Volunteer | Ask) -> None:
         until = self._host.now() + LIFETIME
         match message:
-            case Report(load, accepts, pairs):
+            case Report(load, accepts, pairs, memory, location):
                 distances = dict(zip(pairs[::2], pairs[1::2], strict=False))
-                self._brokers[sender] = BrokerRecord(load / 100, accepts, until, distances)
+                self._brokers[sender] = BrokerRecord(load / 100, accepts, until, distances, memory, location)
                 self._volunteers.pop(sender, None)
             case Volunteer():
                 self._volunteers[sender] = until
@@ -96,6 +109,12 @@ class CentralDirectory:
     def answer(self, asker: NodeId, ask: Ask) -> AnswerLetter:
         self._brokers.expire(self._host.now())
         self._volunteers.expire(self._host.now())
+        if ask.about is not None:
+            known = self._brokers.get(ask.about)
+            if known is None:
+                return AnswerLetter(ask.number)
+            load = round(100 * known.load)
+            return AnswerLetter(ask.number, ask.about, load, 0, known.memory, known.location)
         if ask.near is not None:
             broker = self._nearest_below(asker, FULL / 100, ask.near)
             if broker is None:
@@ -146,23 +165,46 @@ class CentralClient(NodePart):
     def willing(self, on_found: Found) -> None:
         self._ask(None, None, lambda answer: on_found(_node_of(answer)))
 
-    def report(self, load: float) -> None:
+    def about(self, broker: NodeId, on_found: OnFacts) -> None:
+        def answered(answer: AnswerLetter | None) -> None:
+            if answer is None or answer.node != broker:
+                on_found(None)
+            else:
+                on_found(BrokerFacts(answer.load / 100, answer.memory, answer.location))
+
+        self._ask(None, None, answered, broker)
+
+    def report(self, load: float, memory: int) -> None:
+        """This broker's load, what memory it has left, and where it is, for those who ask."""
         topology, own = self._overlay.topology, self._host.node
         lengths = ((other, topology.length(own, other)) for other in topology.reachable())
         known = [(other, length) for other, length in lengths if length is not None][:DISTANCES_MAX]
         hundredths = min(round(100 * load), FULL)
         pairs = tuple(number for pair in known for number in pair)
-        self._post.write(self._server, Report(hundredths, hundredths < FULL, pairs))
+        location = own_location(self._host)
+        self._post.write(self._server, Report(hundredths, hundredths < FULL, pairs, max(memory, 0), location))
 
     def on_answer(self, sender: NodeId, message: AnswerLetter) -> None:
         self._questions.answered(sender, message.number, message)
 
     def _ask(
-        self, below: int | None, near: NodeId | None, on_answer: Callable[[AnswerLetter | None], None]
+        self,
+        below: int | None,
+        near: NodeId | None,
+        on_answer: Callable[[AnswerLetter | None], None],
+        about: NodeId | None = None,
     ) -> None:
         number = self._questions.ask(self._server, ANSWER_WITHIN, on_answer)
         if number is not None:
-            self._post.write(self._server, Ask(number, below, near))
+            self._post.write(self._server, Ask(number, below, near, about))
+
+
+def own_location(host: Host) -> Location | None:
+    """To the metre; None: this node does not know, or is where nobody is."""
+    here = host.position()
+    if here is None or not (abs(here.x) <= FARTHEST and abs(here.y) <= FARTHEST):
+        return None
+    return round(here.x), round(here.y)
 
 
 def _node_of(answer: AnswerLetter | None) -> NodeId | None:

@@ -16,6 +16,7 @@ from roamcast.strategy.opportunistic.adaptation.directory import (
     CentralClient,
     CentralDirectory,
     OwnTable,
+    own_location,
 )
 from roamcast.strategy.opportunistic.adaptation.events import BrokerDiscovered
 from roamcast.strategy.opportunistic.adaptation.monitor import Pings, ProcessorWatch, ResourceMonitor, Values
@@ -73,6 +74,7 @@ class Adaptation(NodePart):
         for kind, read in (
             ("memory", self._read_memory),
             ("distance", self._read_distance),
+            ("location", self._read_location),
             ("topology", self._read_topology),
             ("load", self._read_load),
             ("modulator", self._read_modulators),
@@ -180,7 +182,7 @@ class Adaptation(NodePart):
                 self._central.give_up()
         if is_slow:
             self.monitor.renew()
-            self.monitor.sample("memory", "distance", "modulator", "latency", "bandwidth")
+            self.monitor.sample("memory", "distance", "location", "modulator", "latency", "bandwidth")
             if broker is not None:
                 self._trace_load(broker)
             elif is_willing:
@@ -195,7 +197,7 @@ class Adaptation(NodePart):
             share, before = load / 100, self._reported
             if is_due or before is None or abs(share - before) >= CHANGE_TOLD:
                 self._reported = share
-                self._central.report(share)
+                self._central.report(share, self._memory_left())
         if abs(load - self._told_load) >= LOAD_TOLD and now - self._told_at >= TELL_EVERY:
             self._told_load, self._told_at = load, now
             self._overlay.tell_load()
@@ -236,10 +238,18 @@ class Adaptation(NodePart):
                 "retiring": int(broker.retirement.is_begun),
             }
 
-    def _read_memory(self) -> Iterator[Values]:
+    def _memory_left(self) -> int:
         left, machine = self._options.memory - self._post.octets(), self._shared.context.machine
         there = None if machine is None else machine.read().memory
-        yield {"now": self._host.now(), "octets": left if there is None else min(left, there)}
+        return left if there is None else min(left, there)
+
+    def _read_memory(self) -> Iterator[Values]:
+        yield {"now": self._host.now(), "octets": self._memory_left()}
+
+    def _read_location(self) -> Iterator[Values]:
+        here = own_location(self._host)
+        if here is not None:
+            yield {"now": self._host.now(), "x": here[0], "y": here[1]}
 
     def _read_topology(self) -> Iterator[Values]:
         topology = self._overlay.topology

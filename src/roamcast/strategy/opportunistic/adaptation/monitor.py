@@ -7,6 +7,7 @@ Readings, by kind:
 - `memory`: `now`, `octets` (left of what the option `memory` allows for messages that wait, or of a real
   machine's memory if that is less)
 - `distance`: `now`, `home`, `hops` (of the node as a client: its home broker, and how far it is)
+- `location`: `now`, `x`, `y` (metres; of a node that knows its own place)
 - `modulator`: `now`, `client`, `access` (the broker nearest to it), `octets_in`, `octets_out`, `took`
   (microseconds), all since the reading before
 - `topology`: `now`, `brokers` (known), `neighbours` (of this broker); read only when a broker came or went,
@@ -70,18 +71,14 @@ KINDS = {
     "load": ("now", "load", "was_made", "retiring"),
     "memory": ("now", "octets"),
     "distance": ("now", "home", "hops"),
+    "location": ("now", "x", "y"),
     "topology": ("now", "brokers", "neighbours"),
     "modulator": ("now", "client", "access", "octets_in", "octets_out", "took"),
     "latency": ("peer", "micros"),
     "bandwidth": ("peer", "octets"),
     "handoff": ("client", "broker"),
 }
-JOINED = (
-    "load",
-    "memory",
-    "distance",
-    "topology",
-)  # a node has one of each; of others, one per peer or client
+JOINED = ("load", "memory", "distance", "location", "topology")  # a node has one reading of each
 
 
 @dataclass

@@ -92,6 +92,14 @@ class Alternative(NamedTuple):
     hops: int  # from the broker that was asked about
 
 
+class BrokerFacts(NamedTuple):
+    """What a broker has said of itself; None: nothing."""
+
+    load: float
+    memory: int | None = None  # octets left for messages that wait
+    location: tuple[int, int] | None = None  # metres, where it knows its own
+
+
 class Directory(Protocol):
     """Broker information (channels, 2.2). Answers may come at once or after a question over the network."""
 
@@ -105,8 +113,8 @@ class Directory(Protocol):
     def willing(self, on_found: Callable[[NodeId | None], None]) -> None:
         """The nearest node that is no broker and would be one."""
 
-    def report(self, load: float) -> None:
-        """This broker's load, for those who ask."""
+    def about(self, broker: NodeId, on_found: Callable[[BrokerFacts | None], None]) -> None:
+        """What that broker has said of itself; None: it is not known."""
 
 
 class Monitor(Protocol):
