@@ -8,26 +8,20 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from random import Random
 
 import pytest
 from tests.runtime.live.nodes import faults
 from tests.runtime.live.worlds import world
 
 from roamcast.host import Channel, Host, Layer
-from roamcast.runtime.live.air.radio import LiveRadio
-from roamcast.runtime.live.inputs import Clock, Inputs, NodeTimers
-from roamcast.runtime.live.node import LiveHost
-from roamcast.runtime.live.report.counters import Counters
-from roamcast.runtime.live.report.journal import NodeJournal
-from roamcast.runtime.live.report.misfits import NodeProfile
+from roamcast.runtime.live.layers import LiveLayers
 from roamcast.runtime.live.settings import AirSettings
 from roamcast.runtime.sim.csma import CsmaMedium
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.host import SimHost
 from roamcast.runtime.sim.links import RadioLinks
 from roamcast.runtime.sim.medium import DiskMedium, IdealMedium, Medium
-from roamcast.sealing import GroupKey, Identity, KeyRing, Sealer
+from roamcast.sealing import GroupKey, Identity, KeyRing
 from roamcast.streams import stream
 from roamcast.testing.contract import Harness, HostContract
 from roamcast.trace import Trace
@@ -65,29 +59,6 @@ class SimHarness:
         pass
 
 
-class LivePart:
-    """One node's host over real sockets on the loopback, without the layers above."""
-
-    def __init__(self, node: NodeId, ring: KeyRing, air_port: int, loop: asyncio.AbstractEventLoop) -> None:
-        counters, here = Counters(), world(loop)
-        self.clock = Clock(here.clock)
-        self.inputs = Inputs(self.clock, counters, lambda: None)
-        self.timers = NodeTimers(self.inputs, loop)
-        journal = NodeJournal(node, self.clock, counters, None)
-        sealer = Sealer(Identity.generate(node), ring, epoch=1)
-        settings = AirSettings(interface="lo", port=air_port)
-        self.radio = LiveRadio(here, settings, ("lo",), sealer, {}, self.inputs, journal, self)
-        self.host = LiveHost(
-            node, Channel.STRATEGY, self.clock, self.timers, self.radio, journal, Random(node), {}
-        )
-
-    def profile(self) -> NodeProfile:
-        return NodeProfile("", "", "", "", 0)
-
-    def on_acquainted(self, node: NodeId) -> None:
-        pass
-
-
 class LiveHarness:
     """Real time passes, so a long run ends when nothing is under way any more."""
 
@@ -97,7 +68,15 @@ class LiveHarness:
         self.loop = asyncio.new_event_loop()
         ring = KeyRing(GroupKey.generate())
         here, elsewhere = free_port(), free_port()
-        self.parts = [LivePart(n, ring, elsewhere if n == 2 else here, self.loop) for n in range(3)]
+        self.parts = [
+            LiveLayers(
+                Identity.generate(n),
+                ring,
+                AirSettings(interface="lo", port=elsewhere if n == 2 else here),
+                world=world(self.loop),
+            )
+            for n in range(3)
+        ]
         self.stack = ExitStack()
         self.errors = self.stack.enter_context(faults())
         for part in self.parts:
@@ -111,10 +90,10 @@ class LiveHarness:
                 await asyncio.sleep(0.005)
 
     def host(self, node: NodeId) -> Host:
-        return self.parts[node].host
+        return self.parts[node].host(Channel.STRATEGY)
 
     def attach(self, node: NodeId, layer: Layer) -> None:
-        self.parts[node].host.attach(layer)
+        self.parts[node].host(Channel.STRATEGY).attach(layer)
         for part in self.parts:
             part.clock.enter()
 

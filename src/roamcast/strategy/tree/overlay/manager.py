@@ -11,10 +11,11 @@ says when one of its links broke, and opens the ones it is asked to.
     manager.stop()                                               # prunes its links, and is silent
 
     manager = ReactiveManager(host, TreeOptions(), connector)    # connector: id, neighbours, url, open_link
-    manager.on_start()
+    manager.start()
     manager.signal_lost_neighbour(7)                             # later: connector.open_link("tcp://…")
 
-`examples/keep_connected.py` keeps TCP peers connected with the second.
+`runtime/live/layers.py` has hosts for both on real interfaces. `examples/keep_connected.py` keeps TCP peers
+connected with the second.
 """
 
 from collections.abc import Callable
@@ -242,6 +243,9 @@ class ReactiveManager(Layer, OverlayListener):
 
     # For the owner.
 
+    def start(self) -> None:
+        self.on_start()
+
     def stop(self) -> None:
         """Leave the tree, tell the neighbours, and have the owner close its links. Inputs that still
         come are ignored. A stopped manager stays stopped: to begin again, make another."""
@@ -263,6 +267,11 @@ class ReactiveManager(Layer, OverlayListener):
         return self._table.is_leader
 
     # For the runtime.
+
+    @property
+    def layers(self) -> dict[Channel, Layer]:
+        """Who handles the frames and timers of each channel."""
+        return {Channel.STRATEGY: self}
 
     def on_start(self) -> None:
         self._runs = True
