@@ -7,6 +7,7 @@ import pytest
 from tests.strategy.opportunistic.station import Near, Outgoing, shared_of
 
 from roamcast.errors import WireError
+from roamcast.filter import Filter
 from roamcast.host import Position
 from roamcast.strategy.opportunistic.adaptation.directory import (
     ANSWER_WITHIN,
@@ -89,7 +90,9 @@ def test_a_filter_spans_several_kinds() -> None:
     """Channels, 2.2: only when the topology changes and the processor's load exceeds 80%."""
     two, heard = Watched(), list[Measured]()
     two.client.watch(A, "topology", "load_load > 0.8 AND neighbours < 3")
-    two.source._channel.subscribe(Measured, heard.append, two.source.condition("topology", "load_load > 0.8"))
+    two.source._channel.subscribe(
+        Measured, heard.append, two.source.condition("topology", Filter.sql("load_load > 0.8"))
+    )
     changed = {"now": 1, "brokers": 5, "neighbours": 2}
     two.source.measured("topology", changed)  # no load is known yet
     for load in (0.5, 0.9):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from roamcast.errors import ScenarioError
+from roamcast.filter import Filter
+from roamcast.filter.expression import Compare, Operator
 from roamcast.strategy.opportunistic.adaptation.events import (
     BrokerDiscovered,
     Measured,
@@ -19,6 +21,11 @@ from roamcast.strategy.opportunistic.adaptation.services import Alternative, Lat
 from roamcast.units import Micros, NodeId
 
 GAIN = 0.1  # of the time: two measurements of one way differ too, and a client must not go to and fro
+
+
+def load_above(limit: float) -> Filter:
+    """Not as SQL: a device would load the parser, 8 MB of it, for one condition."""
+    return Filter(Compare("load_load", Operator.GREATER, limit))
 
 
 class Adaptor:
@@ -182,7 +189,7 @@ class LoadBalancing(Adaptor):
     def subscribe(self) -> None:
         self.channel.subscribe(Measured, self.process, self._is_over)
         if self.monitor is not None and self.limits.overload_control:
-            changed = self.monitor.condition("topology", f"load_load > {self.limits.overload:f}")
+            changed = self.monitor.condition("topology", load_above(self.limits.overload))
             self.channel.subscribe(Measured, self._on_change, changed)
 
     def _on_change(self, event: Measured) -> None:

@@ -149,9 +149,9 @@ class ResourceMonitor:
                 names = tuple(values)
                 self._send(watcher, Reading(number, kind, names, tuple(float(values[n]) for n in names)))
 
-    def condition(self, kind: str, condition: str) -> Callable[[Measured], bool]:
+    def condition(self, kind: str, wanted: Filter) -> Callable[[Measured], bool]:
         """For `SystemChannel.subscribe`: readings of this kind, of this node, that meet the condition."""
-        wanted, own = Filter.sql(condition), self._host.node
+        own = self._host.node
         return lambda event: (
             event.kind == kind and event.node == own and wanted.matches(self._joined(kind, event.values))
         )

@@ -8,6 +8,7 @@ in all.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from roamcast.filter import Filter
 from roamcast.strategy.opportunistic.adaptation.events import Measured, SystemChannel
 from roamcast.units import Micros, NodeId
 
@@ -120,7 +121,7 @@ class Directory(Protocol):
 class Monitor(Protocol):
     """Readings of this node and of others (`monitor.py` says of what), by filters."""
 
-    def condition(self, kind: str, condition: str) -> Callable[[Measured], bool]:
+    def condition(self, kind: str, wanted: Filter) -> Callable[[Measured], bool]:
         """Whether a reading on our channel is this node's own of that kind, and meets the condition."""
 
     def watch(self, node: NodeId, kind: str, condition: str) -> int:
