@@ -322,7 +322,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "daemon": (577, 6),  # open mqtt refused, durable files, callbacks logged
     "exchange": (383, 3),
     "filter": (2_590, 21),
-    "gateway": (4_497, 32),  # refusal of what is not promised
+    "gateway": (4_500, 32),  # refusals that are durable before they are told
     "kit": (780, 12),  # newcomers, from epidemic
     "lab": (9_173, 92),  # REDS on the reactive manager
     "modulator": (234, 4),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.gateway.mqtt.harness import Served, in_loop, serving, until
@@ -13,6 +14,8 @@ from roamcast.event import EventId
 from roamcast.gateway.mqtt import connection
 from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Publish
 from roamcast.gateway.mqtt.sessions.session import OwedEvents
+from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.storage.database import NodeStorage
 from roamcast.units import SECOND
 
 
@@ -167,3 +170,39 @@ async def test_kept_messages_are_for_those_who_had_subscribed() -> None:
             await late.subscribe("#", qos=1)
             assert len(await late.payloads(count)) == count
             await late.hears_nothing()
+
+
+class HeldDisk(StandAloneNode):
+    """Nothing is durable before the test says so."""
+
+    is_held = False
+
+    def enter(self) -> None:
+        if not self.is_held:
+            super().enter()
+
+
+@in_loop
+async def test_a_message_is_refused_once_its_record_is_gone_from_the_disk(tmp_path: Path) -> None:
+    """The publisher may send it anew as soon as it hears of it. A node that is killed then, and that still
+    has the record, would publish both."""
+    storage = NodeStorage(LocalDisk(), tmp_path / "state.db")
+    node = HeldDisk(storage=storage, strategy="epidemic")
+    store = EventStore(entries_max=1)
+    store.settled = lambda stored: iter(())
+    async with serving(node=node) as server:
+        client = await server.client5("pub", expiry=1_000)
+        other = await server.client("other")
+        node.node.broker.store = store
+        node.is_held = True
+        client.say(Publish(topic="a", payload=b"exactly once", qos=2, packet_id=7))
+        await client.hears_nothing()  # it has been read, and written down
+        other.say(Publish(topic="a", payload=b"takes the room", qos=1, packet_id=8))
+        await other.hears_nothing()
+        storage.commit()  # the record is durable; there is no room for the event, so the record goes
+        await client.hears_nothing()
+        storage.commit()
+        answer = await client.answer()
+        assert (answer.packet_id, answer.reason) == (7, 0x97)
+        node.is_held = False
+    storage.close()

@@ -106,10 +106,14 @@ class IncomingMessages:
         session.received[packet_id] = row
 
         def then(reason: ReasonCode) -> None:
-            if reason >= 0x80 and session.received.get(packet_id) == row:
+            if reason < 0x80:
+                on_taken(reason)
+                return
+            if session.received.get(packet_id) == row:
                 del session.received[packet_id]
                 self._forget(session, row)
-            on_taken(reason)
+            # Who hears of the refusal may send the message anew. By then a restart must not publish this one.
+            self._node.when_durable(lambda: on_taken(reason), lambda _: on_taken(reason))
 
         self._node.when_durable(
             lambda: self._publish(session, row, kept, message, then),
