@@ -1,26 +1,24 @@
-"""How many records a second `watch` takes, and whether that stays so over an hour of segments.
+"""How many records a second `watch` takes, and whether that stays so over hours and days of segments.
 
-    python benchmarks/live_traces.py [--minutes 60] [--nodes 50] [--records 30]
+    python benchmarks/live_traces.py [--hours 1] [--minutes 60] [--nodes 50] [--records 30]
 
 The segments are written by the node's own writer, on a clock of this program: each node has so many records a
-second, mostly frames; it publishes every five seconds, and ten nodes want each event. Then `watch --once`
-reads them all. The rate of each batch is shown: it should not fall, apart from the last, which is smaller.
+second, mostly frames; it publishes every five seconds, and ten nodes want each event. The network is on the
+air for so many minutes of each hour; after each hour `watch --once` goes on where it stopped. With `--hours
+240` that is ten days. What each hour cost is shown: it should not grow.
 """
 
 import argparse
 import asyncio
-import json
-import os
 import random
 import shutil
 import tempfile
 import time
-from contextlib import suppress
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
-from roamcast.lab.live.streaming import Numbers, read_unread, read_windows, watch
-from roamcast.lab.spark.session import session
+from roamcast.lab.live.streaming import read_unread, read_windows, watch
 from roamcast.runtime.live.linux import LinuxMachine, LinuxNetwork, LocalDisk
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.report.segments import SegmentSource, TraceSegments
@@ -45,8 +43,8 @@ class Clock:
         return (BEGAN + self.now) * 1_000
 
 
-def generate(folder: Path, minutes: float, nodes: int, records: int) -> int:
-    """An hour of a network, second by second; gives the number of records."""
+def generate(folder: Path, hours: int, minutes: float, nodes: int, records: int) -> Iterator[int]:
+    """A network, second by second; gives the number of records after each hour."""
     loop, clock, chance, written = asyncio.new_event_loop(), Clock(), random.Random(1), 0
     world = NodeWorld(loop, clock, LocalDisk(), LinuxNetwork(), LinuxMachine(), chance)
     traces = [
@@ -71,101 +69,80 @@ def generate(folder: Path, minutes: float, nodes: int, records: int) -> int:
         add(node, Subscribed(1, node, 1, f"level = {node % max(nodes // WANTED_BY, 1)}", True))
     sequence = 0
     frames = max(records - 1 - nodes * WANTED_BY * SECOND // PUBLISHES_EVERY // nodes, 1)
-    for second in range(round(minutes * 60)):
-        clock.now = second * SECOND
-        for node in range(nodes):
-            if (second + node) % (PUBLISHES_EVERY // SECOND) == 0:
-                sequence += 1
-                level = sequence % max(nodes // WANTED_BY, 1)
-                attributes = f'{{"level":{level}}}'
-                t = clock.now + chance.randrange(SECOND)
-                add(node, Published(t, node, sequence, "realtime", 0, 100, "", "", attributes, (), False))
-                for other in range(level, nodes, max(nodes // WANTED_BY, 1)):
-                    if other != node and chance.random() < 0.9:
-                        late = chance.randrange(500 * MILLISECOND)
-                        add(other, Delivered(t + late, other, node, sequence, 2, True))
-            for _ in range(frames):
-                t = clock.now + chance.randrange(SECOND)
-                kind = "data" if chance.random() < 0.3 else "control"
-                sent = Transmitted(
-                    t, node, None, kind, "hello", 80, 1, 0, None, None, True, 0, 0, 0, "underlay"
-                )
-                add(node, sent)
+    for hour in range(hours):
+        for second in range(hour * 3600, hour * 3600 + round(minutes * 60)):
+            clock.now = second * SECOND
+            for node in range(nodes):
+                if (second + node) % (PUBLISHES_EVERY // SECOND) == 0:
+                    sequence += 1
+                    level = sequence % max(nodes // WANTED_BY, 1)
+                    attributes = f'{{"level":{level}}}'
+                    t = clock.now + chance.randrange(SECOND)
+                    add(node, Published(t, node, sequence, "realtime", 0, 100, "", "", attributes, (), False))
+                    for other in range(level, nodes, max(nodes // WANTED_BY, 1)):
+                        if other != node and chance.random() < 0.9:
+                            late = chance.randrange(500 * MILLISECOND)
+                            add(other, Delivered(t + late, other, node, sequence, 2, True))
+                for _ in range(frames):
+                    t = clock.now + chance.randrange(SECOND)
+                    kind = "data" if chance.random() < 0.3 else "control"
+                    sent = Transmitted(
+                        t, node, None, kind, "hello", 80, 1, 0, None, None, True, 0, 0, 0, "underlay"
+                    )
+                    add(node, sent)
+            for trace in traces:
+                trace.flush()
+        clock.now += 10 * SECOND
         for trace in traces:
-            trace.flush()
+            trace._on_turn()  # what its timer does
+        yield written
+        written = 0
     for trace in traces:
         trace.close()
     loop.close()
-    return written
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--minutes", type=float, default=60)
+    arguments.add_argument("--hours", type=int, default=1)
+    arguments.add_argument("--minutes", type=float, default=60, help="of each hour")
+    arguments.add_argument("--keep", action="store_true", help="keep segments that were read")
     arguments.add_argument("--nodes", type=int, default=50)
     arguments.add_argument("--records", type=int, default=30, help="of a node, each second")
     given = arguments.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="roamcast-"))
+    traces, out = folder / "traces", str(folder / "out")
+    traces.mkdir()
+    spent, total = [], 0
     try:
-        begun = time.process_time()
-        (folder / "traces").mkdir()
-        records = generate(folder / "traces", given.minutes, given.nodes, given.records)
-        segments = len(list((folder / "traces").iterdir()))
-        size = sum(path.stat().st_size for path in (folder / "traces").iterdir())
-        cost = (time.process_time() - begun) / records * 1e6
-        print(
-            f"{records:,} records in {segments:,} segments, {size / 1e6:.0f} MB; {cost:.1f} µs each to write"
-        )
-        measure(folder, records, segments)
+        for hour, records in enumerate(
+            generate(traces, given.hours, given.minutes, given.nodes, given.records), 1
+        ):
+            begun = time.process_time()
+            watch(str(traces), out, once=True, on_unread=print)
+            spent.append(time.process_time() - begun)
+            total += records
+            for path in [] if given.keep else list(traces.glob("*.trace")):
+                path.unlink()  # as docs/study/live-traces.md advises: the folder is listed for each pass
+            if hour in (1, given.hours) or hour % 24 == 0:
+                size = (folder / "out" / "state").stat().st_size
+                segments = len(list(traces.iterdir()))
+                print(
+                    f"hour {hour:4d}: {records:,} records, {spent[-1]:.2f} processor s, "
+                    f"{records / spent[-1]:,.0f} per processor s; {segments:,} files, state {size:,} octets"
+                )
+        day = min(24, max(len(spent) // 4, 1))
+        print(f"median of the last {day} hours over that of the first: {ratio(spent, day):.2f}")
+        table = read_windows(out).to_pylist()
+        events, delivered = (sum(row[name] for row in table) for name in ("published", "delivered"))
+        unread = read_unread(out).num_rows
+        print(f"{total:,} records, {len(table)} rows, {events:,} events; {delivered:,} delivered, {unread}")
     finally:
         shutil.rmtree(folder)
 
 
-def measure(folder: Path, records: int, segments: int) -> None:
-    traces, out = str(folder / "traces"), str(folder / "out")
-    session()  # its start is not what is measured
-    noted = [(0, time.monotonic(), processor_seconds())]
-
-    def note(_: object) -> None:
-        noted.append((given(out), time.monotonic(), processor_seconds()))
-
-    watch(traces, out, once=True, on_unread=print, on_table=note)
-    wall, each = noted[-1][1] - noted[0][1], records / segments
-    print(f"{wall:.0f} s in all: {records / wall:,.0f} records/s, with the start of Spark's Python workers")
-    print("batch  segments  seconds  records/s  processor s  records per processor s")
-    for number, ((before, begun, idle), (after, ended, busy)) in enumerate(pairwise(noted), 1):
-        count = (after - before) * each
-        print(
-            f"{number:5d}  {after - before:8d}  {ended - begun:7.1f}  {count / (ended - begun):9,.0f}"
-            f"  {busy - idle:11.1f}  {count / (busy - idle):9,.0f}"
-        )
-    table = read_windows(out).to_pylist()
-    events, delivered = (sum(row[name] for row in table) for name in ("published", "delivered"))
-    unread = read_unread(out).num_rows
-    print(f"{len(table)} windows, {events:,} events, {delivered:,} deliveries, {unread} problems")
-
-
-def processor_seconds() -> float:
-    """Of this process and everything below it: Java, and Spark's Python workers."""
-    spent: dict[int, tuple[int, int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            spent[int(path.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
-    below, ticks = {os.getpid()}, 0
-    for _ in range(5):  # so deep at most
-        below |= {process for process, (parent, _) in spent.items() if parent in below}
-    ticks = sum(spent[process][1] for process in below)
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def given(out: str) -> int:
-    """How many segments Spark has given to batches so far, as it noted."""
-    offsets = Path(out) / "checkpoint" / "offsets"
-    newest = max(
-        (path for path in offsets.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name)
-    )
-    return len(Numbers(json.loads(newest.read_text().splitlines()[-1])).without(Numbers({})))
+def ratio(spent: list[float], count: int) -> float:
+    return median(spent[-count:]) / median(spent[:count])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Sessions of the applications on one node: who gets what, and when."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from roamcast.applications import AdmissionOutcome, Applications
 from roamcast.broker.core import Delivery
 from roamcast.broker.store import EventStore, StoreFullError
 from roamcast.errors import InputError
-from roamcast.event import Publication
+from roamcast.event import EventId, Publication
 from roamcast.filter import Filter
 from roamcast.host import Channel, Host
 from roamcast.modulator import ModulatorSpec
@@ -177,3 +179,26 @@ def test_what_the_strategy_would_not_hand_over_is_refused_with_the_reason() -> N
     retained = Publication({"mqtt": 4}, topic="a", lifetime=60 * SECOND)
     for promised_nothing in (Publication(topic="a"), retained):
         assert session.publish(promised_nothing).outcome is AdmissionOutcome.ACCEPTED
+
+
+def test_what_a_full_store_asks_is_looked_up_and_never_counted_anew() -> None:
+    """A3 of the attack on live nodes: for each question a set was made of all events owed to all clients."""
+
+    class Owed:
+        asked = 0
+
+        def __contains__(self, event: object) -> bool:
+            self.asked += 1
+            return event == owed_one
+
+        def __iter__(self) -> Iterator[EventId]:
+            raise AssertionError("all of them, for one question")
+
+    applications, _ = node()
+    session = applications.open(lambda delivery: None)
+    events = [session.publish(Publication(topic="a", lifetime=60 * SECOND)).event.id for _ in range(20)]
+    owed, owed_one = Owed(), events[3]
+    applications.owed.append(owed)
+    stored = applications.node.broker.store.standing(0)
+    assert [one.event.id for one in applications.settled(stored)] == events[:3] + events[4:]
+    assert owed.asked == 20

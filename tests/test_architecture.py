@@ -29,6 +29,7 @@ KIT = TABLES | {
     f"kit.{part}"
     for part in (
         *("protocol", "confirm", "custody", "newcomers", "rates", "relay", "repair", "replica", "soft_state"),
+        *("anti_entropy", "cover", "spread"),
     )
 }
 MAY_IMPORT: dict[str, set[str]] = {
@@ -55,6 +56,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kit.soft_state": VALUES | {"host", "kit.protocol"},
     "kit.rates": VALUES | {"host", "kit.protocol"},
     "kit.repair": VALUES | {"host", "broker", "kit.protocol", "kit.tables"},
+    "kit.cover": VALUES | {"host", "kit.protocol"},
+    "kit.anti_entropy": VALUES | {"host", "broker", "kit.protocol", "kit.custody", "kit.repair"},
+    "kit.spread": VALUES
+    | {"host", "wire", "broker", "kit.protocol", "kit.newcomers", "kit.relay", "kit.tables"}
+    | {"kit.anti_entropy", "kit.cover"},
     "pressure": {"event"},
     "filter": VALUES,
     "xml": VALUES | {"filter"},
@@ -316,26 +322,26 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (701, 7),  # large payloads joined from the store
-    "cli": (620, 10),  # key password, key forget
-    "client": (1_022, 7),  # forget
-    "daemon": (577, 6),  # open mqtt refused, durable files, callbacks logged
+    "broker": (916, 8),  # order
+    "cli": (637, 10),  # check, groups, reconnect
+    "client": (1_075, 7),  # reconnect, failures told
+    "daemon": (716, 7),  # check, init without an editor
     "exchange": (383, 3),
-    "filter": (2_590, 21),
-    "gateway": (4_500, 32),  # refusals that are durable before they are told
-    "kit": (780, 12),  # newcomers, from epidemic
-    "lab": (9_173, 92),  # REDS on the reactive manager
+    "filter": (2_757, 22),  # WITHIN
+    "gateway": (4_536, 32),  # websocket messages as large as packets
+    "kit": (1_265, 15),  # a timeout that may change
+    "lab": (9_966, 95),  # the limit in notebooks
     "modulator": (234, 4),
-    "modules at the top": (1_674, 19),  # refusal of what is not promised
+    "modules at the top": (1_710, 19),  # nodes by name in texts
     "pages": (32, 1),
-    "runtime": (6_632, 52),  # hosts for layers without a node
-    "scenario": (711, 6),
-    "sealing": (643, 7),  # forget
-    "strategy": (13_587, 94),  # a condition that loads no SQL parser
-    "testing": (527, 4),  # promises are tested on every strategy
-    "underlay": (2_035, 15),  # is_overdue
-    "wire": (702, 7),  # put back what was undone
-    "world": (2_418, 26),  # radio delay drawn per frame
+    "runtime": (6_737, 53),  # names told again
+    "scenario": (715, 6),  # [limit]
+    "sealing": (645, 7),  # named statements
+    "strategy": (13_650, 96),  # answers passed on once
+    "testing": (543, 4),  # full relays are a tested promise
+    "underlay": (2_047, 15),  # riders of beacons
+    "wire": (706, 7),  # names
+    "world": (2_425, 26),  # airtime in one place
     "xml": (529, 5),
 }
 LOOSE = 25  # statements: a line that is farther above the truth than this is to be lowered

@@ -65,6 +65,22 @@ def test_lines_of_standard_input_answer_requests_one_each_and_then_it_ends(
         thread.join()
 
 
+def test_whoever_asks_is_told_that_the_command_failed(tmp_path: Path) -> None:
+    with serving(one_node("epidemic"), tmp_path / "s") as socket:
+        said: list[str] = []
+        serve = partial(commands.reply, topic="door", command="read x; exit $x", payload=None, count=1)
+        thread = threading.Thread(target=serve, args=(NodePlace(socket), lambda _: None, said.append))
+        thread.start()
+        result = roamcast("request -t door -m 3 --memorized --deadline 3", socket)
+        assert result.exit_code == 1
+        told, ended = result.stderr.splitlines()
+        assert told == "roamcast: node 3 answers: the command ended with 3"
+        assert ended == "roamcast: no answer came within 3 s"
+        assert roamcast("request -t door -m 0 --memorized --deadline 60", socket).exit_code == 0
+        thread.join()
+        assert said == ["the command ended with 3: read x; exit $x"]
+
+
 def test_a_command_that_fails_or_takes_too_long_gives_no_answer() -> None:
     async def outputs(command: str, left: float | None) -> bytes | None:
         now = asyncio.get_running_loop().time()
@@ -73,10 +89,11 @@ def test_a_command_that_fails_or_takes_too_long_gives_no_answer() -> None:
         return await commands.output_of(command, asked, complaints.append)
 
     complaints: list[str] = []
-    assert asyncio.run(outputs("cat; exit 3", None)) is None
+    with pytest.raises(commands.CommandFailedError, match="ended with 3"):
+        asyncio.run(outputs("cat; exit 3", None))
     assert asyncio.run(outputs("sleep 60", 0.05)) is None
     ended, slow = complaints
-    assert ended.startswith("the command ended with 3, no answer is sent:")
+    assert ended.startswith("the command ended with 3: cat")
     assert slow.startswith("the command took longer than the request's 0.0")
     assert asyncio.run(outputs("cat", None)) == b"question"
 

@@ -167,3 +167,15 @@ def test_simulate_plays_beside_its_folder_and_play_does_it_again(scenario: Path,
     assert refused.exit_code == 2 and "allowed: one, or two side by side" in refused.stderr
     refused = call("play", out, "--event", "0:7")
     assert refused.exit_code == 2 and "was not published" in refused.stderr
+
+
+def test_help_has_the_node_first_and_the_laboratory_last() -> None:
+    said = call("--help").stdout
+    titles = [
+        "A node, and what it says:",
+        "Programs of a node:",
+        "Traces of running nodes:",
+        "The laboratory:",
+    ]
+    assert sorted(titles, key=said.index) == titles
+    assert said.index("  node ") < said.index("  publish ") < said.index("  simulate ")

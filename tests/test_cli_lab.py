@@ -71,7 +71,7 @@ def test_reproduce_a_published_figure_on_seeds_of_ones_own(tmp_path: Path) -> No
     assert last.startswith("Of 0 published numbers: none; of 4 claims in words: ")
     rows = json.loads((out / "reproduction.json").read_text())
     assert {tuple(row["seeds"]) for row in rows} == {(801, 802)}
-    assert last in results.read_text() and "seeds from 801 on" in results.read_text()
+    assert last in results.read_text() and "seeds 801, 802." in results.read_text()
     assert "| Opportunistic channels | claims in words | 4 |" in readme.read_text()
     again = call(*command)
     assert again.exit_code == 2 and "--resume" in again.stderr

@@ -12,8 +12,9 @@ from click.testing import CliRunner, Result
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.cli import app
-from roamcast.client import ClientError, blocking
+from roamcast.client import ClientError, Message, blocking, commands
 from roamcast.client.commands import parse_attributes
+from roamcast.client.connect import NodePlace
 from roamcast.errors import InputError
 from roamcast.gateway.local import LocalServer
 from roamcast.gateway.options import LocalOptions
@@ -191,3 +192,32 @@ def test_a_command_waits_for_its_node_and_finds_it_by_the_environment(
 def test_a_subscription_ends_after_its_seconds(socket: Path) -> None:
     ended = CliRunner().invoke(app, ["subscribe", "-t", "#", "-W", "0.1", "--socket", str(socket)])
     assert (ended.exit_code, ended.output) == (0, "")
+
+
+def test_a_subscription_on_a_terminal_waits_for_its_node_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "node.sock"
+    shown: list[str] = []
+    told: list[str] = []
+
+    def show(message: Message) -> None:
+        shown.append(commands.to_line(message))
+        if shown[-1] == "t after":
+            raise InputError("enough", "has come")
+
+    def listen() -> None:
+        place = NodePlace(path, 10.0)
+        with pytest.raises(InputError, match="enough"):
+            commands.subscribe(
+                place, show, topic="t", sql=None, type=None, xpath=None, count=None, on_lost=told.append
+            )
+
+    thread = threading.Thread(target=listen)
+    for payload in ("before", "after"):
+        with serving(one_node("epidemic"), path):
+            if payload == "before":
+                thread.start()
+            while thread.is_alive() and f"t {payload}" not in shown:
+                CliRunner().invoke(app, ["publish", "-t", "t", "-m", payload, "--socket", str(path)])
+    thread.join()
+    assert shown[0] == "t before" and shown[-1] == "t after"
+    assert told == ["the node closed the connection"]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from roamcast import __version__
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "roamcast"
@@ -98,10 +100,15 @@ def test_the_navigation_of_the_site_has_every_page() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 
 
+def test_wheels_are_named_by_the_version_of_now() -> None:
+    named = re.findall(r"roamcast-([\d.]+)-py3", (DOCS / "use" / "install.md").read_text(encoding="utf-8"))
+    assert set(named) == {__version__}
+
+
 # Published figures beside ours stand on the page that `roamcast reproduce` writes, and nowhere else.
 
-RESULTS = DOCS / "protocols" / "results.md"
-PROTOCOLS = [page for page in sorted((DOCS / "protocols").glob("*.md")) if page != RESULTS]
+RESULTS = DOCS / "protocols" / "results.md", DOCS / "protocols" / "results-full.md"
+PROTOCOLS = [page for page in sorted((DOCS / "protocols").glob("*.md")) if page not in RESULTS]
 THEIRS = re.compile(r"\b(published|the (?:paper|work)(?:['’]s)?)\b", re.IGNORECASE)
 OURS = re.compile(r"\bours\b", re.IGNORECASE)
 MEASURED = re.compile(r"\d\s?(?:%|ms\b|s\b|hops?\b|kbit/s|times\b|a second\b|MB\b)")
@@ -156,7 +163,7 @@ def test_figures_beside_published_ones_are_found_and_others_are_not() -> None:
 def test_the_counts_by_work_are_those_of_the_results() -> None:
     readme = (ROOT / "README.md").read_text()
     counts = re.search(r"<!-- reproduction: begin.*?-->\n(.*?)<!-- reproduction: end -->", readme, re.DOTALL)
-    assert counts is not None and counts[1] and counts[1] in RESULTS.read_text()
+    assert counts is not None and counts[1] and counts[1] in RESULTS[0].read_text()
 
 
 def prose(page: Path) -> str:

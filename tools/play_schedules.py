@@ -23,6 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "loose": {"handoff": "loose"},
     "adaptors": {"adapt": True},
     "many": {"many": True},
+    "paper": {"paper": True},
 }
 SHOWN_EVERY = 25
 

@@ -26,8 +26,9 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from roamcast.broker.assembly import Assembler, Problem
-from roamcast.broker.core import Delivery
+from roamcast.broker.core import Delivery, in_order_of_publication
 from roamcast.broker.retained import FLAGS, RETAINED
+from roamcast.broker.seen import event_key
 from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.chunks import (
     MARK,
@@ -195,8 +196,14 @@ class Applications:
 
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         """Of these memorized events, those that neither the mesh nor an application here waits for."""
-        settled = self.node.strategy.settled(stored)
-        return (one for one in settled if not any(one.event.id in owed for owed in self.owed))
+        settled, waiting = self.node.strategy.settled(stored), {one.event.id for one in self._waiting}
+        owed = [waiting, *self.owed]  # what its application has not got yet cannot be owed to a client yet
+        held_back = self.node.broker.held_back
+        return (
+            one
+            for one in settled
+            if event_key(*one.event.id) not in held_back and not any(one.event.id in each for each in owed)
+        )
 
     def on_event(self, delivery: Delivery) -> None:
         """From the broker core, while a handler runs: queue the delivery until it ends."""
@@ -330,6 +337,10 @@ class ApplicationSession:
         unpromised = self._applications.node.unpromised  # MQTT promises nothing for a retained one of QoS 0
         if unpromised and publication.lifetime and publication.attributes.get(FLAGS) != RETAINED:
             return Admission(AdmissionOutcome.REFUSED, why=unpromised)
+        if publication.lifetime and not is_large:
+            why = self._applications.node.strategy.refuses(publication)
+            if why:
+                return Admission(AdmissionOutcome.REFUSED, why=why)
         if pressure.refuses:
             return Admission(AdmissionOutcome.REFUSED, why=pressure.why)
         if is_large:
@@ -364,6 +375,7 @@ class ApplicationSession:
         if sequence is None:
             applications._gate.enter()
             sequence = applications.node.broker.reserve(count_of(size))
+        applications.node.broker.order.begin(frame, sequence, count_of(size), applications._gate.now())
         transfer = ChunkTransfer(self._publish_chunk, frame, size, digest, sequence)
         return LargePublication(applications.chunks, transfer, on_end, on_progress)
 
@@ -455,12 +467,12 @@ class ApplicationSession:
         applications.drain()
 
     def stored(self, wanted: Filter) -> list[StoredEvent]:
-        """The memorized events this node holds now that match, oldest arrival first."""
+        """The memorized events this node holds now that match, each publisher's in their order."""
         applications = self._applications
         applications._gate.enter()
         now = applications._gate.now()
         found: list[StoredEvent] = []
-        for stored in applications.node.broker.store.standing(now):
+        for stored in in_order_of_publication(applications.node.broker.store.standing(now)):
             if stored.event.wants_subscribers and wanted.matches(stored.event):
                 whole = applications.assembler.whole_stored(stored, now) if is_chunk(stored.event) else stored
                 if whole is not None:

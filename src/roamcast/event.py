@@ -89,6 +89,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     # matching subscribers get it too (Chapar, equation 7).
     destinations: Destinations = ()
     multimode: bool = False
+    after: Count = 0  # how many numbers back its predecessor is; 0: it has none (`broker/order.py`)
 
     @property
     def id(self) -> EventId:
@@ -164,7 +165,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     def event_class(self) -> EventClass:
         return EventClass.MEMORIZED if self.lifetime else EventClass.REALTIME
 
-    def numbered(self, publisher: NodeId, sequence: int) -> Event:
+    def numbered(self, publisher: NodeId, sequence: int, after: int = 0) -> Event:
         """The event made from this publication."""
         return Event(
             publisher,
@@ -177,6 +178,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
             self.lifetime,
             self.destinations,
             self.multimode,
+            after,
         )
 
 

@@ -97,6 +97,11 @@ class Host(Protocol):
         """
         ...
 
+    def airtime(self, octets: int) -> Micros:
+        """About how long a frame with such a payload keeps the medium busy, usual wait before it included.
+        Where nobody can tell, a runtime assumes a usual radio."""
+        ...
+
     def position(self) -> Position | None:
         """Where this node is and how it moves; None where nobody can tell."""
         ...
@@ -104,6 +109,15 @@ class Host(Protocol):
     def trace(self, record: Record) -> None:
         """Add one record to the run's trace."""
         ...
+
+
+class CoreTimer:
+    """A timer of the node's core on the host of a layer: the runtime calls `due`, and not the layer."""
+
+    __slots__ = ("due",)
+
+    def __init__(self, due: Callable[[], None]) -> None:
+        self.due = due
 
 
 class Layer:

@@ -12,6 +12,7 @@ import msgspec
 
 from roamcast.broker.core import Application, Broker, OnArrival, Subscription
 from roamcast.broker.store import EventStore
+from roamcast.chunks import MARK
 from roamcast.errors import EventError, InputError
 from roamcast.event import Event, Publication
 from roamcast.filter import Filter
@@ -59,9 +60,16 @@ class Node:
     ) -> None:
         self._host = hosts(Channel.STRATEGY)
         self._is_traced = is_traced  # False: nobody reads the trace, so costly records are not made
-        self.broker = Broker(self._host, application, store=store, opener=content, on_arrival=on_arrival)
-        self._content = content
         self.declared = STRATEGIES.declared(config.strategy)
+        self.broker = Broker(
+            self._host,
+            application,
+            store=store,
+            opener=content,
+            on_arrival=on_arrival,
+            gets_all=self.declared.stores_everywhere,
+        )
+        self._content = content
         # Why this node accepts nothing that it would have to hand over later; empty: it does.
         self.unpromised = "" if self.declared.hands_over else _unpromised(config.strategy)
         self.underlay = UNDERLAYS.make(
@@ -88,6 +96,7 @@ class Node:
         return {Channel.UNDERLAY: self.underlay, Channel.STRATEGY: self.strategy}
 
     def start(self) -> None:
+        self.broker.start()
         for layer in self.layers.values():
             layer.on_start()
 
@@ -110,6 +119,8 @@ class Node:
         is_kept = publication.lifetime > 0
         if is_kept:
             self.broker.keep(carried, 0)
+            if MARK not in event.attributes:  # a chunk's whole has taken its place
+                self.broker.order.published(event, event.sequence, self._host.now() + event.lifetime)
         if self._is_traced:
             self._host.trace(published_record(self._host.now(), event))
         self.broker.deliver(carried, 0, is_kept=is_kept)

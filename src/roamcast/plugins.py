@@ -73,11 +73,11 @@ class Shipment(NamedTuple):
 
     @property
     def digests(self) -> dict[str, str]:
-        """By file name, digests of the modules beside a file: the code that results depend on."""
+        """By file name, digests of the modules: the code that results depend on."""
         return {
             name: hashlib.sha256(content).hexdigest()
             for plugin in self.plugins
-            for name, content in plugin.files
+            for name, content in plugin.files or _installed(plugin.module)
         }
 
     @property
@@ -202,6 +202,13 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
                 str(path.parent), f"has more than {PACKAGE_BYTES_MAX:,} octets of Python, the most allowed"
             )
         yield f"{path.parent.name}/{file.relative_to(path.parent).as_posix()}", content
+
+
+def _installed(module: str) -> Iterator[tuple[str, bytes]]:
+    """The files of a module that is imported from where modules are installed; none of a built-in one."""
+    root = sys.modules.get(module.partition(".")[0])
+    file = Path(getattr(root, "__file__", None) or "")
+    return _files(file) if file.suffix == ".py" and file.is_file() else iter(())
 
 
 _folders: dict[Sequence[tuple[str, bytes]], Path] = {}

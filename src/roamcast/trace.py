@@ -12,8 +12,9 @@ import msgspec
 
 from roamcast.units import Micros, NodeId
 
-SCHEMA = 2
-"""Of the tables; it grows when a table or a column is added or changes. 1 (Roamcast 0.2) had no `motion`."""
+SCHEMA = 3
+"""Of the tables; it grows when a table or a column is added or changes. 1 (Roamcast 0.2) had no `motion`,
+2 no `attainable` and no `limits`."""
 
 NodeSet: TypeAlias = Annotated[int, "a set of nodes, bit n for node n; in tables a list of numbers"]
 

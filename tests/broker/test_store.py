@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from roamcast.broker.store import (
     ASKED_AT_ONCE,
     ASKED_EVERY,
+    HOPS_MAX,
     REMAINS_MIN,
     EventStore,
     StoredEvent,
@@ -156,7 +157,8 @@ def test_a_full_store_asks_for_few_events_at_a_time_where_they_are_settled() -> 
 
     def settled(stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         entries = list(stored)
-        asked.append(len(entries))
+        if len(entries) > 1:  # before one goes, it is asked for once more
+            asked.append(len(entries))
         return (one for one in entries if one.event.sequence >= waited_for)
 
     waited_for = 0
@@ -173,7 +175,71 @@ def test_a_full_store_asks_for_few_events_at_a_time_where_they_are_settled() -> 
     with pytest.raises(StoreFullError):
         store.keep(memorized(10**6), expires_at=2 * 10**9, hops=0, now=ASKED_EVERY - 1)
     assert len(asked) == 6
-    # What was asked for can still expire.
+    # Who has come since the answer may wait for what was settled then.
     waited_for = 0
     assert store.has_room(0, now=ASKED_EVERY)
+    waited_for = 10**9
+    assert not store.has_room(0, now=ASKED_EVERY)
+    # What was asked for can still expire.
+    waited_for = 0
+    assert store.has_room(0, now=2 * ASKED_EVERY)
     assert [one.event.sequence for one in store.standing(now=2 * 10**9 - 1)] == [8 * ASKED_AT_ONCE]
+
+
+def test_an_event_that_is_waited_for_since_the_last_answer_stays() -> None:
+    """Seed 5117: of two settled events one was pushed out, then the other became owed to a client."""
+    store = EventStore(entries_max=2)
+    waited_for: set[int] = set()
+    store.settled = lambda stored: (one for one in stored if one.event.sequence not in waited_for)
+    for sequence in range(2):
+        store.keep(memorized(sequence), expires_at=10**9 + sequence, hops=0, now=0)
+    assert store.keep(memorized(2), 10**9 + 2, 0, now=0)[0].sequence == 0
+    waited_for |= {1, 2}
+    with pytest.raises(StoreFullError):
+        store.keep(memorized(3), 10**9 + 3, 0, now=0)
+    assert [one.event.sequence for one in store.standing(now=0)] == [1, 2]
+    waited_for.discard(1)
+    assert store.keep(memorized(3), 10**9 + 3, 0, now=ASKED_EVERY)[0].sequence == 1
+    assert len(store.standing(now=10**9 + 2)) == 1, "what was asked for can still expire"
+
+
+@given(st.randoms(use_true_random=False), st.integers(2, 7), st.integers(1, 3), st.integers(0, 6))
+def test_full_stores_never_wait_for_each_other_for_ever(
+    draws: random.Random, nodes: int, entries_max: int, more_links: int
+) -> None:
+    """Nodes in a random network, each with a full store of events of its own that all others want. Whoever
+    has room takes what a neighbour offers; an event may go when all neighbours have had it."""
+    links = {(number, draws.randrange(number)) for number in range(1, nodes)}
+    for _ in range(more_links):
+        one, other = draws.sample(range(nodes), 2)
+        links.add((one, other))
+    neighbours = [
+        {b for a, b in links if a == one} | {a for a, b in links if b == one} for one in range(nodes)
+    ]
+    had: list[set[EventId]] = [set() for _ in range(nodes)]
+    stores = [EventStore(entries_max=entries_max) for _ in range(nodes)]
+    for node, store in enumerate(stores):
+        around = [had[one] for one in neighbours[node]]
+        store.settled = lambda stored, around=around: (
+            one for one in stored if all(one.event.id in each for each in around)
+        )
+        for number in range(entries_max):
+            event = memorized(10 * node + number)
+            store.keep(event, expires_at=10**12, hops=0, now=0)
+            had[node].add(event.id)
+    everything, now, bound = set().union(*had), 0, entries_max + HOPS_MAX
+    while any(one != everything for one in had):
+        now += ASKED_EVERY
+        offers = [
+            (node, taker, stored)
+            for node, store in enumerate(stores)
+            for stored in store.standing(now)
+            for taker in neighbours[node]
+            if stored.event.id not in had[taker]
+        ]
+        fitting = [one for one in offers if stores[one[1]].has_room(0, now, hops=one[2].hops + 1)]
+        assert fitting, "nobody has room for anything"
+        _, taker, stored = draws.choice(fitting)
+        stores[taker].keep(stored.event, 10**12, stored.hops + 1, now)
+        had[taker].add(stored.event.id)
+        assert len(stores[taker]) <= bound

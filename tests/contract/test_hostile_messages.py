@@ -13,12 +13,12 @@ import pytest
 from tests.contract.hostile import MessageMaker
 
 from roamcast.host import Layer, SendFailure
+from roamcast.kit.anti_entropy import HoldingsDigest
 from roamcast.kit.protocol import MessageLayer
 from roamcast.kit.repair import HeldRuns
 from roamcast.runtime.sim.medium import Job
 from roamcast.strategy import STRATEGIES
 from roamcast.strategy.base import Strategy
-from roamcast.strategy.epidemic import HoldingsDigest
 from roamcast.strategy.odmrp import messages as odmrp
 from roamcast.strategy.opportunistic.messages import NodeDigest
 from roamcast.testing.network import Link, Network, line
@@ -137,11 +137,17 @@ def test_a_few_octets_that_claim_everything_cost_milliseconds(strategy: str) -> 
     runs = (HeldRuns(7, (0, 2**63 - 1)),)
     uneven = tuple(HeldRuns(node, (0, 19_000 if node == 9 else 0)) for node in range(10, 200))
     for held in (runs, uneven):
-        network = Network(2, strategy, links=line(2))
-        network.subscribe(1)
-        network.run(3.0)
-        codec = network.node(1).strategy.messenger._codec  # type: ignore[attr-defined]
         digest = HoldingsDigest(held) if strategy == "epidemic" else NodeDigest(7, held)
-        begun = time.process_time()
-        network.hear(1, 0, codec.encode(digest))
-        assert time.process_time() - begun < PROCESSOR_MAX
+        # The least of some: what is over it is the collector's, or another process's.
+        assert min(processor_time(strategy, digest) for _ in range(5)) < PROCESSOR_MAX
+
+
+def processor_time(strategy: str, digest: HoldingsDigest | NodeDigest) -> float:
+    """What a message costs a node that has not heard it before."""
+    network = Network(2, strategy, links=line(2))
+    network.subscribe(1)
+    network.run(3.0)
+    codec = network.node(1).strategy.messenger._codec  # type: ignore[attr-defined]
+    begun = time.process_time()
+    network.hear(1, 0, codec.encode(digest))
+    return time.process_time() - begun

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner, Result
 from msgspec import inspect
 
+from roamcast.cli import app
 from roamcast.daemon.config import Config, clear_passwords, load_config
 from roamcast.daemon.fresh import init, write_fresh
 from roamcast.errors import FileError, InputError, ScenarioError
@@ -159,6 +161,27 @@ def test_a_fresh_file_is_secret_and_works_and_is_never_overwritten(tmp_path: Pat
     with pytest.raises(FileError, match="exists already"):
         write_fresh(path)
     assert path.read_text() == before
+
+
+def test_a_device_needs_no_editor(tmp_path: Path) -> None:
+    def made(*words: str) -> Result:
+        return CliRunner().invoke(app, ["node", str(tmp_path / "hut.toml"), "--init", *words])
+
+    wrong = made("--strategy", "tre")
+    assert wrong.exit_code == 2 and "did you mean `tree`?" in wrong.stderr
+    assert len(wrong.stderr.splitlines()) == 1 and not (tmp_path / "hut.toml").exists()
+    places = ("--state", "/var/lib/roamcast/hut.db", "--clients", "/run/roamcast/node.sock")
+    assert made("--strategy", "tree", "--mqtt", "--web", *places).exit_code == 0
+    config = load_config(tmp_path / "hut.toml")
+    assert (config.node.name, config.strategy.name) == ("hut", "tree")
+    assert config.node.state == "/var/lib/roamcast/hut.db"
+    assert config.clients is not None and config.clients.socket == "/run/roamcast/node.sock"
+    assert config.mqtt is not None and config.web is not None
+    like = ["node", str(tmp_path / "car.toml"), "--init", "--like", str(tmp_path / "hut.toml")]
+    assert CliRunner().invoke(app, [*like, "--strategy", "tree"]).exit_code == 2
+    assert CliRunner().invoke(app, like).exit_code == 0
+    given = CliRunner().invoke(app, ["node", "x.toml", "--mqtt"])
+    assert given.stderr == "roamcast: --mqtt: is given without --init; allowed: only beside it\n"
 
 
 def test_the_next_node_has_the_same_group_and_another_identity(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from roamcast.filter.expression import (
     OnTopic,
     Operator,
     Or,
+    Within,
 )
 from roamcast.filter.normal import disjuncts, normalise, order_key, push_negation
 
@@ -72,6 +73,9 @@ TOPIC_FILTERS = ["#", "+/#", "x", "x/+", "x/#", "+/y", "$s/#"]
 TOPICS = ["", "x", "x/y", "x/y/z", "w/y", "$s/y"]
 TYPES = ["alarm", "alarm.fire", "alarms"]
 
+# Around some of the values above, which are degrees here; a degree is 111 km.
+CIRCLES = [Within("a", "b", *place) for place in ((0.0, 0.0, 1.2e5), (1.0, 1.0, 9e4), (1.0, 1.0, 2e5))]
+
 leaves = st.one_of(
     st.builds(Compare, st.sampled_from(ATTRIBUTES), st.sampled_from(Operator), st.sampled_from(LITERALS)),
     st.builds(
@@ -84,6 +88,7 @@ leaves = st.one_of(
     st.builds(IsNull, st.sampled_from(ATTRIBUTES)),
     st.builds(OnTopic, st.sampled_from(TOPIC_FILTERS)),
     st.builds(OfType, st.sampled_from(TYPES)),
+    st.sampled_from(CIRCLES),
 )
 expressions: st.SearchStrategy[Expression] = st.recursive(
     leaves,
@@ -159,7 +164,7 @@ def test_disjuncts_are_conjunctions_of_leaves_that_match_the_same_events(express
         for leaf in conjunction:
             assert not isinstance(leaf, And | Or)
             if isinstance(leaf, Not):
-                assert isinstance(leaf.term, Like | OnTopic | OfType | IsNull | OneOf)
+                assert isinstance(leaf.term, Like | OnTopic | OfType | IsNull | OneOf | Within)
     whole = Or(tuple(And(conjunction) for conjunction in found))
     original, rebuilt = compile_expression(normal), compile_expression(whole)
     for each in SMALL_POOL:
@@ -308,6 +313,7 @@ def test_any_name_and_literal_survives_the_text(name: str, text: str, real: floa
 @example(b"\x01\x93\x02\xa1a\x90")  # an empty IN
 @example(b"\x01\x94\x03\xa1a\xa1!\xa1!")  # an escape character before nothing
 @example(b"\x01\x92\x05\xa3a#b")  # no topic filter
+@example(b"\x01\x96\x0a\xa1a\xa1b\x01\x01\xcb\x7f\xf8" + bytes(6))  # a circle of NaN metres
 @example(b"\x01" + bytes(9000))
 def test_any_bytes_are_a_filter_or_a_wire_error(data: bytes) -> None:
     for octets in (data, b"\x01" + data):

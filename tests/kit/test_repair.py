@@ -33,7 +33,7 @@ from roamcast.kit.repair import (
     unseen_of,
 )
 from roamcast.kit.tables import unreported
-from roamcast.units import SECOND, NodeId
+from roamcast.units import MILLISECOND, SECOND, NodeId
 from roamcast.wire import FRAME_BYTES_MAX
 
 
@@ -113,9 +113,8 @@ def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails
     seen: set[EventId] = set()
     exchange = Requests(seen.__contains__, request_max=2, timeout=SECOND)
     events = [EventId(1, sequence) for sequence in range(4)]
-    exchange.on_offer(5, keys(events))
-    exchange.on_offer(6, keys(events))
-    events.reverse()  # the newest first
+    exchange.on_offer(5, keys(events), [])
+    exchange.on_offer(6, keys(events), [])
     assert exchange.request(5, 0) == events[:2]
     assert exchange.request(6, 0) == events[2:]
     assert exchange.request(5, 0) == []  # it owes two, as many as a request may hold
@@ -130,17 +129,32 @@ def test_each_event_is_asked_from_one_neighbour_and_from_another_when_that_fails
     assert exchange.request(6, SECOND) == [events[1]]  # lost on the way, so again
 
 
-def test_the_newest_events_of_all_publishers_are_asked_for_first() -> None:
-    exchange = Requests(lambda _: False, request_max=4, timeout=SECOND)
+def test_a_changed_timeout_holds_for_what_was_asked_for_before() -> None:
+    exchange = Requests(lambda _: False, request_max=2, timeout=SECOND)
+    events = [EventId(1, 0)]
+    exchange.on_offer(5, keys(events), [])
+    assert exchange.request(5, 0) == events
+    exchange.timeout = 3 * SECOND
+    assert exchange.request(5, 3 * SECOND - 1) == []
+    assert exchange.request(5, 3 * SECOND) == events
+    exchange.timeout = SECOND
+    assert exchange.request(5, 4 * SECOND - 1) == []
+    assert exchange.request(5, 4 * SECOND) == events
+
+
+def test_recent_events_come_first_the_newest_of_them_then_memorized_ones_in_their_order() -> None:
+    exchange = Requests(lambda _: False, request_max=6, timeout=SECOND)
     events = [EventId(publisher, sequence) for publisher in (1, 2) for sequence in range(100)]
-    exchange.on_offer(5, keys(events))
-    assert exchange.request(5, 0) == [EventId(1, 99), EventId(2, 99), EventId(1, 98), EventId(2, 98)]
+    recent = [EventId(1, 100), EventId(1, 101)]
+    exchange.on_offer(5, keys(events), keys(recent))
+    memorized_first = [EventId(1, 0), EventId(2, 0), EventId(1, 1), EventId(2, 1)]
+    assert exchange.request(5, 0) == [EventId(1, 101), EventId(1, 100), *memorized_first]
 
 
 def test_what_is_seen_meanwhile_is_not_asked_for() -> None:
     seen: set[EventId] = set()
     exchange = Requests(seen.__contains__, request_max=10, timeout=SECOND)
-    exchange.on_offer(5, keys([EventId(1, 0), EventId(1, 1)]))
+    exchange.on_offer(5, keys([EventId(1, 0), EventId(1, 1)]), [])
     seen.add(EventId(1, 0))
     assert exchange.request(5, 0) == [EventId(1, 1)]
 
@@ -178,7 +192,7 @@ def test_a_hostile_digest_costs_no_more_than_an_honest_one_of_a_full_store() -> 
         def once() -> float:
             began = time.process_time()
             requests = Requests(lambda _: False, request_max=64, timeout=SECOND)
-            requests.on_offer(1, unseen_of(tuple(digest), unseen(())))
+            requests.on_offer(1, unseen_of(tuple(digest), unseen(())), [])
             sum(1 for _ in missing(digest, runs_of([EventId(1, 1)])))
             return time.process_time() - began
 
@@ -311,3 +325,50 @@ def test_a_digest_fits_into_a_frame_and_names_everything_in_turn() -> None:
     assert named == set(publishers)
     few = turns.digest(publishers[:3], lambda publisher: (0, 4))
     assert sorted(held.publisher for held in few) == publishers[:3]
+
+
+# Fingerprints.
+
+
+def comparable(*events: tuple[int, int, int]) -> Holdings:
+    """Real-time events by publisher, number and age in milliseconds, at the time 20 s."""
+    held = Holdings(EventStore(), recent_time=15 * SECOND, recent_max=100, on_evicted=unreported)
+    for publisher, sequence, age in events:
+        held.remember(Event(publisher, sequence), 1, age * MILLISECOND, 20 * SECOND)
+    return held
+
+
+def test_who_holds_the_same_agrees_whatever_is_on_its_way_or_about_to_expire() -> None:
+    now = 20 * SECOND
+    one = comparable((1, 1, 5_000), (2, 1, 120), (3, 1, 50), (4, 1, 14_980))
+    assert one.agrees(one.fingerprint(now), now)
+    later = comparable((1, 1, 5_010), (2, 1, 80))  # the last has expired there
+    assert one.agrees(later.fingerprint(now), now) and later.agrees(one.fingerprint(now), now)
+
+
+def test_who_lacks_a_settled_event_does_not_agree() -> None:
+    now = 20 * SECOND
+    whole = [(publisher, sequence, 1_000) for publisher in range(5) for sequence in range(5)]
+    one = comparable(*whole)
+    for lacking in range(len(whole)):
+        other = comparable(*whole[:lacking], *whole[lacking + 1 :])
+        assert not one.agrees(other.fingerprint(now), now) and not other.agrees(one.fingerprint(now), now)
+    swapped = comparable(*whole[:-1], (4, 5, 1_000))  # sums of linear marks would often be the same
+    assert not one.agrees(swapped.fingerprint(now), now)
+
+
+def test_a_fingerprint_follows_the_store() -> None:
+    store = EventStore()
+    held = Holdings(store, recent_time=SECOND, recent_max=10, on_evicted=unreported)
+    empty = held.fingerprint(0)
+    for sequence in range(2):
+        store.keep(memorized(1, sequence), 10 * SECOND * (1 + sequence), 0, 0)
+    both = held.fingerprint(0)
+    later = held.fingerprint(11 * SECOND)
+    assert len({empty, both, later}) == 3 and held.fingerprint(21 * SECOND) == empty
+
+
+def test_what_was_handed_over_late_is_forgotten_with_its_age() -> None:
+    held = comparable((1, 1, 14_000))
+    assert held.find(EventId(1, 1), 20 * SECOND) is not None
+    assert not held.recent(21 * SECOND)

@@ -11,9 +11,12 @@ from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.scenario import scenario_from
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.epidemic import Epidemic, EpidemicOptions
-from roamcast.testing import FakeHost
+from roamcast.testing import FakeHost, Network
+from roamcast.testing import line as network_line
 from roamcast.trace import Dropped
 from roamcast.underlay.base import NoUnderlay
+from roamcast.underlay.beacons import CODEC as BEACONS
+from roamcast.underlay.beacons import LadenBeacon
 from roamcast.units import SECOND
 
 
@@ -52,13 +55,13 @@ def test_in_a_full_mesh_one_broadcast_is_enough() -> None:
     assert (metrics["delivered"], metrics["data_messages"]) == (5, 1)
 
 
-CUT = [{"at": 5.0, "kind": "cut", "links": [[1, 2]]}, {"at": 20.0, "kind": "heal", "links": [[1, 2]]}]
+CUT = [{"at": 5.0, "kind": "cut", "links": [[1, 2]]}, {"at": 30.0, "kind": "heal", "links": [[1, 2]]}]
 
 
 @pytest.mark.parametrize("event_class", ["memorized", "realtime"])
 def test_what_is_memorized_crosses_a_healed_cut_and_what_is_not_does_not(event_class: str) -> None:
     result = run(
-        scenario={"name": "cut", "duration": 30.0},
+        scenario={"name": "cut", "duration": 40.0},
         world=line(4),
         workload={
             "class": event_class,
@@ -145,3 +148,27 @@ def test_any_octets_are_handled_or_counted(payloads: list[bytes]) -> None:
         layer.on_receive(2, b"\x01" + payload)
     host.advance(5_000_000)
     assert all(isinstance(record, Dropped) for record in host.records)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_member_that_claims_to_cover_all_and_passes_nothing_on_only_costs_time(seed: int) -> None:
+    """On the line 0 – 1 – 2 – 3, node 4 is near 0, 1 and 2, says that it hears all and holds the same."""
+    network = Network(4, "epidemic", links=network_line(4), seed=seed)
+    for node in range(4):
+        network.subscribe(node)
+
+    def lie(seconds: int) -> None:
+        for _ in range(seconds):
+            for node in range(3):
+                strategy = network.node(node).strategy
+                assert isinstance(strategy, Epidemic)
+                held = strategy.repair.holdings.fingerprint(network.engine.now)
+                network.node(node).underlay.on_receive(4, BEACONS.encode(LadenBeacon((0, 1, 2, 3), held)))
+            network.run(1.0)
+
+    lie(5)
+    network.publish(0)
+    network.run(0.09)
+    assert len(network.delivered) == 1, "4 was named in the place of 1"
+    lie(6)
+    assert {arrival.node for arrival in network.delivered} == {1, 2, 3}

@@ -7,11 +7,12 @@ import pytest
 
 from roamcast.broker.core import Delivery
 from roamcast.event import Event
+from roamcast.lab.league.league import FOLDER, SCENARIOS
 from roamcast.lab.run.runs import simulate
 from roamcast.modulator import MODULATORS, Content, Modulator
 from roamcast.runtime.meter import SimMeter
 from roamcast.runtime.sim import Simulation
-from roamcast.scenario.load import scenario_from
+from roamcast.scenario.load import load_scenario, scenario_from
 from roamcast.trace import Dropped, DropReason, HandedOff
 from roamcast.underlay.base import NoOptions
 from roamcast.units import SECOND
@@ -160,3 +161,11 @@ def test_a_loose_handoff_moves_clients_too() -> None:
     run = simulate(scenario_from(tables(strategy={"options": options})))
     assert run.metrics["handoffs"] and run.metrics["duplicates"] == 0
     assert {row["outcome"] for row in run.tables[HandedOff.TABLE].to_pylist()} == {"moved"}
+
+
+def test_on_a_slow_channel_what_is_asked_for_does_not_come_several_times_over() -> None:
+    """Seed 215 of the league's `narrowband`. Two parts meet, and answers take longer than the first wait:
+    asked for again after the same time, they filled the channel, and 0.57 of the pairs were served."""
+    settings = ["strategy.name=opportunistic", "limit.events=0"]
+    run = simulate(load_scenario(FOLDER / SCENARIOS / "narrowband.toml", 215, settings))
+    assert (run.metrics["delivery_ratio_reachable"] or 0) >= 0.99

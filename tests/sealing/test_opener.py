@@ -286,9 +286,16 @@ def test_an_announcement_carries_what_its_sender_says_of_itself() -> None:
     a, b = Peer(1), Peer(2)
     a.profile = b"what I am"
     meet(a, b)
-    known, unsaid = b.senders[1].proof, a.senders[2].proof
-    assert known is not None and known.profile == b"what I am"
-    assert unsaid is not None and unsaid.profile == b""
+    a.profile = b"what I am by now"
+    assert b.opener.open(a.opener.announcement()).payload == b"what I am by now"
+    assert a.opener.open(b.opener.announcement()).payload == b""
+    # Another member can seal a frame in its name, but not sign an announcement: nothing of it is believed.
+    forger = Peer(3)
+    forger.identity.node, forger.identity.public_key = 1, a.identity.public_key
+    forger.profile = b"what I am not"
+    forger.sealer = Sealer(forger.identity, a.ring, a.epoch, True, a.sealer.counter)
+    forger.opener = FrameOpener(forger.sealer, {}, {}, forger)
+    assert b.opener.open(forger.opener.announcement()).payload == b""
 
 
 def test_a_derived_number_belongs_to_its_key_even_at_first_sight() -> None:

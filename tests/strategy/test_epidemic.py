@@ -3,17 +3,12 @@
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Channel, Host
+from roamcast.kit.anti_entropy import HadEvents, HoldingsDigest
 from roamcast.kit.newcomers import NEWCOMER_TIME, ONE_WAY_TIME
 from roamcast.kit.repair import RANGES_MAX, Holdings, events_of, runs_of
+from roamcast.kit.spread import CROWD, Audience, FloodedEvent
 from roamcast.node import Node, NodeConfig
-from roamcast.strategy.epidemic import (
-    CODEC,
-    CROWD,
-    Audience,
-    FloodedEvent,
-    HadEvents,
-    HoldingsDigest,
-)
+from roamcast.strategy.epidemic import CODEC
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
 from roamcast.units import SECOND, NodeId
@@ -50,8 +45,8 @@ def hears(node: Node, message: FloodedEvent | HoldingsDigest | HadEvents) -> Non
 
 def test_without_room_a_copy_stays_with_its_sender_until_there_is_room() -> None:
     node, host = node_with_neighbour(2)
-    for sequence in range(2):
-        node.broker.keep(memorized(1, sequence), 0)
+    for sequence, hops in enumerate((0, 0, 1, 2)):  # two, and one more for each hop
+        node.broker.keep(memorized(1, sequence), hops)
     hears(node, FloodedEvent(memorized(7, 1), 1, 0))
     assert not node.broker.has_seen(EventId(7, 1))
     hears(node, HoldingsDigest(runs_of([EventId(1, 0)])))  # now neighbour 2 has had one of them
@@ -106,7 +101,7 @@ LINKS = {1: [2, 4], 2: [1, 3, 4], 3: [2], 4: [1, 2]}
 
 
 def around(own: NodeId, links: dict[NodeId, list[NodeId]] = LINKS, *, suppress: bool = True) -> Audience:
-    return Audience(KnownNeighbours(links, own), suppress=suppress)
+    return Audience(own, KnownNeighbours(links, own), suppress=suppress)
 
 
 def test_a_copy_is_passed_on_only_while_a_neighbour_may_lack_it() -> None:

@@ -1,4 +1,4 @@
-"""`watch` and its Java killed in the middle of a batch, and started again: as if nothing had happened."""
+"""`watch` killed in the middle of a pass, and started again: as if nothing had happened."""
 
 import os
 import signal
@@ -6,14 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from tests.lab.live.segments import write_trace
 from tests.lab.live.test_streaming import SETTINGS, rows_of
 from tests.lab.live.test_windows import by_hand, random_trace
 
 from roamcast.lab.live.streaming import watch
-
-pytestmark = pytest.mark.spark
 
 WATCH = """
 import sys
@@ -25,7 +22,7 @@ watch(sys.argv[1], sys.argv[2], window_s=5.0, late_s=1000.0, once=True, on_table
 
 
 def test_a_kill_of_everything_in_the_middle_counts_nothing_twice(tmp_path: Path) -> None:
-    """SIGKILL of the program and its Java right when a batch has been written, then again from the start."""
+    """SIGKILL right when a pass has been written, then again from the start."""
     folder, out = tmp_path / "traces", tmp_path / "out"
     folder.mkdir()
     trace = random_trace(3)

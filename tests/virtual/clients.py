@@ -246,13 +246,14 @@ class ModelClient(asyncio.Protocol):
             self.refused += 1
             self.model.refused(message)
             # As a program that must be sure: once more, as another message.
-            self.world.call_later(0.5, self._once_more, message)
+            self.world.call_later(0.5 * (1 + message.tries), self._once_more, message)
         else:
             self.model.acknowledged(message, self.world.now)
 
     def _once_more(self, message: Message) -> None:
         topic, qos = message.topic, message.qos
-        self.publish(topic, qos, retain=message.retain, size=message.size, clears=message.clears)
+        again = self.publish(topic, qos, retain=message.retain, size=message.size, clears=message.clears)
+        again.tries = 1 + message.tries
 
     def _on_message(self, packet: Publish) -> None:
         if packet.qos == 2:

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -341,10 +341,13 @@ class StreamEnd(asyncio.Transport):
 class VirtualNetwork:
     """`NodeNetwork` of one process."""
 
-    def __init__(self, network: Network, loop: ProcessLoop, address: str) -> None:
+    def __init__(
+        self, network: Network, loop: ProcessLoop, address: str, is_plugged: Callable[[], bool]
+    ) -> None:
         self._network = network
         self._loop = loop
         self._address = address
+        self._is_plugged = is_plugged
 
     def open_socket(self, family: int, kind: int, protocol: int = 0) -> Any:
         if family == socket.AF_NETLINK:
@@ -355,7 +358,8 @@ class VirtualNetwork:
         return ["eth0"]
 
     def look(self, name: str) -> Interface | None:
-        return Interface(name, 1, self._address, True, False, 1_500, 24) if name == "eth0" else None
+        is_up = self._is_plugged()
+        return Interface(name, 1, self._address, is_up, False, 1_500, 24) if name == "eth0" else None
 
     def is_hardware(self, found: Interface) -> bool:
         return True

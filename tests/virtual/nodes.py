@@ -58,6 +58,7 @@ class VirtualWorld:
         self.clients: list[ModelClient] = []
         self.outside = self.timeline.process("clients")  # programs that nothing happens to
         self.model = Model()
+        self.model.let_pass = lambda: sum(machine.let_pass for machine in self.machines)
         self.errors: list[str] = []  # logged with a traceback
         self._collector = _Collector(self.errors)
         logging.getLogger("roamcast").addHandler(self._collector)
@@ -125,6 +126,7 @@ class VirtualMachine:
         number: int,
         *,
         strategy: str = "epidemic",
+        is_derived: bool = False,
         events_max: int = 10_000,
         mqtt: dict[str, Any] | None = None,
         options: dict[str, Any] | None = None,
@@ -132,19 +134,27 @@ class VirtualMachine:
     ) -> None:
         self.world = world
         self.name = name
-        self.number = number
+        identity = Identity(bytes([number] * 32), None if is_derived else number)
+        self.number = identity.node
         self.address = f"10.0.0.{number}"
+        self.is_plugged = True  # whether its interface has a cable
         self.disk = VirtualDisk()
         self.wall_ahead_ns = 0  # of the wall clock
         self.boots = 0
+        self._let_pass = 0  # by earlier processes
         self.died_at = 0.0
         self.process: ProcessLoop | None = None
         self.node: LiveNode | None = None
         self.listener: MqttListener | None = None
         self.on_died: Callable[[], None] = lambda: None
         self.settings = LiveSettings(
-            node=NodeSettings(number=number, state=str(STATE), events_max=events_max),
-            keys=KeySettings(identity=Identity(bytes([number] * 32), number).to_text(), group=(GROUP,)),
+            node=NodeSettings(
+                name=name if is_derived else None,
+                number=None if is_derived else number,
+                state=str(STATE),
+                events_max=events_max,
+            ),
+            keys=KeySettings(identity=identity.to_text(), group=(GROUP,)),
             air=AirSettings(interface="eth0", own_port=5_000),
             strategy=PartSettings(name=strategy, options=options or {}),
             trace=trace or TraceSettings(),
@@ -187,7 +197,13 @@ class VirtualMachine:
             self.world.network.killed(process)
             self.died()
 
+    @property
+    def let_pass(self) -> int:
+        """Events that its nodes have handed over without their predecessors."""
+        return self._let_pass + (0 if self.node is None else self.node.node.broker.held_back.let_pass)
+
     def died(self) -> None:
+        self._let_pass = self.let_pass
         self.process = self.node = self.listener = None
         self.died_at = self.world.now
         self.on_died()
@@ -208,7 +224,7 @@ class VirtualMachine:
             loop,
             self,
             self.disk,
-            VirtualNetwork(self.world.network, loop, self.address),
+            VirtualNetwork(self.world.network, loop, self.address, lambda: self.is_plugged),
             _Unmeasured(),
             Random(f"{self.world.seed} {self.name} {self.boots}"),
         )

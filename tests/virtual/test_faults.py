@@ -51,6 +51,31 @@ def test_a_full_disk_does_not_keep_a_node_down_and_nothing_kept_is_lost() -> Non
         world.check()
 
 
+def test_what_a_full_disk_could_not_keep_waits_for_an_absent_client_all_the_same() -> None:
+    """Seed 6238 of epidemic: such messages waited in a short queue in memory, and the oldest were dropped."""
+    with VirtualWorld(1) as world:
+        one, other = world.machine("a"), world.machine("b", mqtt={"queue_messages_max": 1})
+        world.link(one, other)
+        one.start()
+        other.start()
+        publisher, subscriber = world.client(one, "pub"), world.client(other, "sub")
+        subscriber.subscribe("t/#")
+        world.run(5.0)
+        subscriber.leave()
+        world.run(1.0)
+        other.disk.is_full = True
+        for number in range(9):
+            publisher.publish("t/x", 1 + number % 2)
+        world.run(5.0)
+        assert world.model.acknowledged_count == 9
+        assert other.node is not None and len(other.node.node.broker.store) == 0, "else nothing is tried"
+        subscriber.come()
+        world.run(5.0)
+        other.disk.is_full = False
+        world.run(60.0)
+        world.check()
+
+
 def test_a_disk_that_cannot_be_read_or_written_does_not_keep_a_node_down() -> None:
     class ReadOnly:
         def __call__(self, path: Path) -> None:

@@ -1,16 +1,27 @@
 """A hundred random schedules of whole nodes. A failure names its seed; `tests/torture` plays 20,000."""
 
 import pytest
+from tests.virtual.nodes import VirtualMachine, VirtualWorld
 from tests.virtual.schedules import play
 
+from roamcast.strategy import STRATEGIES
+
 BATCH = 10
+# Found and not mended yet; docs/use/promises.md says so.
+KNOWN = {
+    2_047: ("chapar", "a retained message does not reach a later subscriber"),
+    2_055: ("opportunistic", "a message is lost for a node that is killed twice"),
+    7_056: ("tree", "large payloads that a full disk could not keep do not come again"),
+    7_080: ("odmrp", "a retained message does not reach a later subscriber"),
+    7_114: ("opportunistic", "retained messages do not reach a later subscriber"),
+}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(2_000, 2_100, BATCH))
 def test_nothing_acknowledged_is_lost_and_nothing_of_qos_2_doubled(first: int) -> None:
     failures = []
-    for seed in range(first, first + BATCH):
+    for seed in set(range(first, first + BATCH)).difference(KNOWN):
         try:
             play(seed)
         except AssertionError as error:
@@ -18,13 +29,105 @@ def test_nothing_acknowledged_is_lost_and_nothing_of_qos_2_doubled(first: int) -
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.parametrize("seed", KNOWN)
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="known losses, not mended yet")
+def test_what_is_known_to_be_lost(seed: int) -> None:
+    play(seed, strategy=KNOWN[seed][0])
+
+
 def test_a_schedule_repeats_to_the_octet() -> None:
-    first, again = play(2_001), play(2_001)
+    first, again = play(2_001, strategy="epidemic"), play(2_001, strategy="epidemic")
     assert first == again and first.kills + first.deliveries > 0
-    assert play(2_002).digest != first.digest
+    assert play(2_002, strategy="epidemic").digest != first.digest
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a known loss, its cause is not found yet")
 def test_a_disk_that_is_full_for_a_while_after_a_kill_loses_nothing() -> None:
-    """Seed 5117: b is killed at 12.5 s, c's disk is full from 17.1 s on; a subscriber lacks messages."""
-    play(5_117)
+    """Seed 5117: a full store pushed out what it had owed to a client since it last asked, and of three full
+    stores in a triangle two waited for each other (`tests/broker/test_store.py` has each alone)."""
+    play(5_117, strategy="epidemic", is_swarm=False)
+
+
+def test_two_full_stores_with_events_for_each_other_come_through() -> None:
+    with VirtualWorld(1) as world:
+        one, other = (world.machine(name, events_max=5) for name in "ab")
+        one.start()
+        other.start()
+        clients = [world.client(machine, machine.name) for machine in (one, other)]
+        for client in clients:
+            client.subscribe("t/#")
+        world.run(5.0)
+        for client in clients:
+            for _ in range(10):
+                client.publish("t/x", 1)
+        world.run(5.0)
+        full = [len(machine.node.node.broker.store) for machine in (one, other) if machine.node is not None]
+        assert full == [5, 5], "else the rest proves little"
+        world.link(one, other)
+        world.run(60.0)
+        assert world.model.acknowledged_count >= 20, "refused ones are sent again"
+        world.check()
+
+
+HANDING_OVER = STRATEGIES.names_with(lambda declared: declared.hands_over)
+
+
+@pytest.mark.parametrize("strategy", HANDING_OVER)
+def test_a_message_whose_number_was_reserved_arrives_after_later_numbers(strategy: str) -> None:
+    """A message of QoS 2 has its number before its record is on the disk, and is published afterwards:
+    `opportunistic` took it for a second copy of an event that it had sent."""
+    with VirtualWorld(1) as world:
+        one, other = (world.machine(name, strategy=strategy) for name in "ab")
+        world.link(one, other)
+        one.disk.slow = lambda: 0.05
+        one.start()
+        other.start()
+        subscriber = world.client(other, "sub")
+        subscriber.subscribe("t/#")
+        publishers = [world.client(one, f"pub{number}") for number in range(2)]
+        world.run(20.0)
+        for size in (0, 3_000, 70_000, 0):
+            for publisher, qos in zip(publishers, (2, 1), strict=True):
+                publisher.publish("t/x", qos, size=size)
+        world.run(20.0)
+        assert world.model.acknowledged_count == 8
+        world.check()
+
+
+@pytest.mark.parametrize("strategy", HANDING_OVER)
+def test_a_subscribers_node_that_dies_at_a_write_lacks_nothing_afterwards(strategy: str) -> None:
+    """`chapar` noted durably that it had handed an event over, before the event itself was on the disk."""
+    for point in range(8):
+        with VirtualWorld(point) as world:
+            one, other = (world.machine(name, strategy=strategy) for name in "ab")
+            world.link(one, other)
+            one.start()
+            other.start()
+            subscriber, publisher = world.client(other, "sub"), world.client(one, "pub")
+            subscriber.subscribe("t/#")
+            world.run(15.0)
+            other.disk.kill_at = other.disk.points + 2 * point + 1
+
+            def revive(machine: VirtualMachine = other) -> None:
+                machine.disk.kill_at = None
+                world.call_later(1.0, machine.start)
+
+            other.on_died = revive
+            for number in range(6):
+                publisher.publish("t/x", 1 + number % 2)
+                world.run(0.05)
+            world.run(40.0)
+            other.on_died = lambda: None
+            assert other.boots == 2, "else nothing is tried"
+            world.check()
+
+
+def test_chapar_refuses_what_it_would_not_keep() -> None:
+    with VirtualWorld(1) as world:
+        machine = world.machine("a", strategy="chapar")
+        machine.start()
+        client = world.client(machine, "pub")
+        world.run(3.0)
+        client.publish("t/x", 1, size=20_000)  # a larger one, of 60,001 octets and more, travels in chunks
+        client.publish("t/x", 1, size=70_000)
+        world.run(3.0)
+        assert client.refused > 0 and world.model.acknowledged_count == 1

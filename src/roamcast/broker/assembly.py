@@ -195,7 +195,9 @@ def _published_at(first: StoredEvent) -> Micros:
 
 def _frame(event: Event) -> Event:
     """What all chunks of a whole have in common, beside their heads."""
-    return msgspec.structs.replace(event, sequence=0, payload=b"", attributes={**event.attributes, MARK: 0})
+    return msgspec.structs.replace(
+        event, sequence=0, after=0, payload=b"", attributes={**event.attributes, MARK: 0}
+    )
 
 
 def _agrees(assembly: Assembly, chunk: Chunk, event: Event) -> bool:

@@ -9,8 +9,9 @@ destination, and no application sees an event twice.
 from collections.abc import Callable, Container, Iterator
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from roamcast.broker.order import STRANGER_WAIT, WAIT_MAX, HeldBack, OwnOrder
 from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents, event_key
-from roamcast.broker.store import EventStore, StoredEvent, StoreFullError
+from roamcast.broker.store import OVERHEAD_BYTES, EventStore, StoredEvent, StoreFullError
 from roamcast.chunks import is_chunk
 from roamcast.event import Event, EventClass, EventId, Publication, is_sealed
 from roamcast.filter import Filter
@@ -89,7 +90,9 @@ class Broker:
         store: EventStore | None = None,
         opener: ContentOpener | None = None,
         on_arrival: OnArrival | None = None,
+        gets_all: bool = False,
     ) -> None:
+        """`gets_all`: whatever is published reaches this node, wanted or not, so it can wait for it."""
         self._host = host
         self._booted_at = host.now()
         self._application = application
@@ -107,6 +110,9 @@ class Broker:
             self._seen.observe(event_key(*stored.event.id), host.now(), stored.expires_at)
         for event, expires_at in self.store.pushed_out_before(host.now()):
             self._seen.observe(event_key(*event), host.now(), expires_at)
+        self.order = OwnOrder()
+        self.held_back = HeldBack(host, self.store, self._go)
+        self._gets_all = gets_all
         # Memorized events that have been here and could not be kept: another copy is as good as the first.
         self._unkept: BoundedDict[EventKey, None] = BoundedDict(UNKEPT_MAX, unreported)
         self._keeps_from: Micros = host.now()  # after a refusal, when the store is tried again
@@ -116,6 +122,17 @@ class Broker:
 
     def watch(self, watcher: SubscriptionWatcher) -> None:
         self._watcher = watcher
+
+    def start(self) -> None:
+        """The node boots. What an earlier boot has left takes its place in the order again."""
+        now, node = self._host.now(), self._host.node
+        for stored in in_order_of_publication(self.store.standing(now)):
+            event = stored.event
+            self.held_back.came(event.publisher, event.sequence)
+            if event.publisher == node:
+                self.order.published(self.readable(event), event.sequence, stored.expires_at)
+            elif self._lacks_predecessor(event):
+                self._hold(event, min(STRANGER_WAIT, (stored.expires_at - now) // 2))
 
     # Inputs from applications.
 
@@ -134,7 +151,7 @@ class Broker:
         now = self._host.now()
         for stored in in_order_of_publication(self.store.standing(now)):
             key = subscription.application << APPLICATION_AT | event_key(*stored.event.id)
-            if self._shared and key in self._handed_over:
+            if (self._shared and key in self._handed_over) or event_key(*stored.event.id) in self.held_back:
                 continue  # as most of a live node's store for a client that comes back
             readable = self.readable(stored.event)
             if readable.wants_subscribers and subscription.filter.matches(readable):
@@ -167,8 +184,9 @@ class Broker:
         that come back are not new."""
         host = self._host
         number = self._sequences.take() if sequence is None else sequence
-        event = publication.numbered(host.node, number)
         now = host.now()
+        after = self.order.after(publication, number, now) if self._gets_all else 0
+        event = publication.numbered(host.node, number, after)
         self._seen.observe(host.node * PUBLISHER + number, now, now + event.lifetime)  # `event_key`
         return event
 
@@ -200,6 +218,10 @@ class Broker:
         key = publisher * PUBLISHER + sequence
         return key in self._seen and key not in self._unkept
 
+    def is_unkept(self, event: tuple[NodeId, int]) -> bool:
+        """Whether it has been here and could not be kept: it will come again."""
+        return bool(self._unkept) and event_key(*event) in self._unkept
+
     def unseen(self, events: frozenset[EventKey]) -> frozenset[EventKey]:
         """Those of many events that `has_seen` denies."""
         unseen = self._seen.unseen(events)
@@ -209,6 +231,18 @@ class Broker:
     def may_keep(self) -> bool:
         """Whether the store has refused nothing lately: if not, it is no use to ask others for events."""
         return self._host.now() >= self._keeps_from
+
+    def has_room_for(self, event: Event, hops: int, age: Micros) -> bool:
+        """Whether a memorized event should be kept here now, or is here already. Chunks have room of their
+        own. What is left of a filling store is for events that are next in their order; others are offered
+        again later, and taken in any case once they are so old that nobody should wait any longer."""
+        if self.has_seen(event.id) or is_chunk(event):
+            return True
+        store, size = self.store, len(event.payload)
+        is_short = store.is_filling or not self.held_back.has_room(OVERHEAD_BYTES + size)
+        if is_short and store.settled is not None and age < WAIT_MAX and self._lacks_predecessor(event):
+            return False
+        return store.has_room(size, self._host.now(), store.superseded_by(event), hops=hops)
 
     def deliver(self, event: Event, hops: int, age: Micros = 0, *, is_kept: bool = False) -> bool:
         """The event is here: keep it if it is memorized (unless that is done), hand it over if someone wants
@@ -231,7 +265,11 @@ class Broker:
         else:
             is_kept = is_kept or self._finds_room(event, hops, age)
         if is_kept or not is_chunk(event):  # what was handed over is not handed over when it can be kept
+            if event.after and self._waits(event, is_kept, event.lifetime - age):
+                return is_kept
             self._hand_over(event, hops, now, now + event.lifetime - age)
+            if event.lifetime:
+                self._on_handed_over(event)
         return is_kept
 
     def deliver_to(self, event: Event, numbers: tuple[int, ...], hops: int) -> None:
@@ -259,6 +297,9 @@ class Broker:
             return
         before = self.store.superseded_by(event)
         for pushed_out in self.store.keep(event, now + event.lifetime - age, hops, now):
+            if event_key(*pushed_out.id) in self.held_back:
+                self._hand_over(pushed_out, hops, now, now + pushed_out.lifetime)
+                self.held_back.pass_by(event_key(*pushed_out.id))
             if self.store.loses:
                 self.drop(pushed_out.id, DropReason.STORE_FULL, "store")
         if before is not None and before not in self.store:
@@ -266,6 +307,8 @@ class Broker:
 
     def drop(self, event: EventId, reason: DropReason, message: str) -> None:
         """Trace that this node gave an event up."""
+        if reason is DropReason.EXPIRED and self.held_back:
+            self.held_back.on_handed_over(event_key(*event))  # nobody has to wait for it
         self._host.trace(
             Dropped(self._host.now(), self._host.node, reason, message, event.publisher, event.sequence)
         )
@@ -315,6 +358,46 @@ class Broker:
             self.drop(event.id, DropReason.STORE_FULL, "store")
             return False
         return True
+
+    # Order.
+
+    def _waits(self, event: Event, is_kept: bool, lives_for: Micros) -> bool:
+        """Whether an event that has just come is held back until its predecessor is here."""
+        if not self._lacks_predecessor(event) or not self.wants(event):
+            return False
+        if not is_kept:
+            self.held_back.let_pass += 1  # it may be held in the store, and nowhere else
+            return False
+        is_near = self.held_back.knows(event.publisher, event.sequence - event.after)
+        return self._hold(event, min(WAIT_MAX if is_near else STRANGER_WAIT, lives_for // 2))
+
+    def _lacks_predecessor(self, event: Event) -> bool:
+        if not self._gets_all or not 0 < event.after <= event.sequence:
+            return False
+        predecessor = event_key(event.publisher, event.sequence - event.after)
+        return predecessor in self.held_back or predecessor not in self._seen
+
+    def _hold(self, event: Event, wait: Micros) -> bool:
+        key, stored = event_key(*event.id), self.store.find(event.id)
+        if stored is None or key in self.held_back:  # another copy of one that was not kept at first
+            return stored is not None
+        size = 0 if is_chunk(event) else stored.size
+        self.held_back.make_room(size)
+        if not self._lacks_predecessor(event):
+            return False  # it was among those that had to go
+        self.held_back.hold(key, key - event.after, wait, size)
+        return True
+
+    def _go(self, event: EventKey) -> None:
+        """An event that was held back is handed over."""
+        stored = self.store.find(EventId(*divmod(event, PUBLISHER)))
+        if stored is not None:
+            self._hand_over(stored.event, stored.hops, self._host.now(), stored.expires_at)
+
+    def _on_handed_over(self, event: Event) -> None:
+        self.held_back.came(event.publisher, event.sequence)
+        if self.held_back:
+            self.held_back.on_handed_over(event_key(*event.id))
 
     def _is_tried_again(self, event: EventKey, now: Micros) -> bool:
         if now < self._keeps_from or event not in self._unkept:

@@ -9,7 +9,7 @@ the same on every node: by stamp, then by node and sequence number.
 from typing import NamedTuple
 
 from roamcast.chunks import is_chunk, is_last
-from roamcast.event import Event, EventClass
+from roamcast.event import Event, EventClass, Publication
 from roamcast.units import Micros, NodeId
 from roamcast.wire import exchange
 
@@ -27,7 +27,7 @@ class Order(NamedTuple):
     sequence: int
 
 
-def is_retained(event: Event) -> bool:
+def is_retained(event: Event | Publication) -> bool:
     flags = event.attributes.get(FLAGS)
     return type(flags) is int and RETAINED <= flags <= RETAINED + 2
 

@@ -29,11 +29,22 @@ PUBLISHER: Final = 2**64 + 2_654_435_761
 """What a publisher counts in a key: more than any sequence number. Python hashes a number modulo 2^61 - 1;
 with 2^64 alone a dict would see sequence + 8 * publisher, the same for several events of most networks.
 What is added, the golden ratio of 2^32, spreads publishers over a dict of any size."""
+_BITS: Final = (1 << 64) - 1
 APPLICATION_AT: Final = 160  # the bits from here on are above every key of an event
 
 
 def event_key(publisher: NodeId, sequence: int) -> EventKey:
     return publisher * PUBLISHER + sequence
+
+
+def event_fingerprint(publisher: NodeId, sequence: int) -> int:
+    """64 bits that are added up for a set of events. It must mix well, since sums of linear marks are the
+    same for many sets; this is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014), a quarter of a
+    real hash's time."""
+    mixed = (publisher * 0x9E3779B97F4A7C15 + sequence * 0xD1B54A32D192ED03 + 1) & _BITS
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _BITS
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _BITS
+    return mixed ^ mixed >> 31
 
 
 class SeenEvents:

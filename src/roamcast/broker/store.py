@@ -3,7 +3,10 @@
 Bounded by count and by octets. When full, the event that would expire first is pushed out: it has
 the least remaining lifetime to lose. The caller traces what was pushed out. On a live node somebody was
 promised these events, so only those are pushed out that nobody waits for any more (`settled`); if there is
-none, the store refuses what is new.
+none, the store refuses what is new. Full stores would then wait for each other for ever: so what has come
+over more hops has a little more room. The event that came over the most of all then finds room everywhere,
+and is settled in the end, and then the next (a structured buffer pool; Raubold and Haenle, "A method of
+deadlock-free resource allocation and flow control in packet networks", 1976).
 
 Chunks of large payloads (`chunks.py`) have room of their own, so that they push nothing else out; when
 it is full, the publisher who has the most gives its oldest (`ChunkRoom`).
@@ -16,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from roamcast.broker.retained import Order, order_of, supersedes
+from roamcast.broker.seen import event_fingerprint
 from roamcast.chunks import MARK, is_chunk, readable
 from roamcast.errors import RoamcastError
 from roamcast.event import Event, EventId
@@ -32,6 +36,9 @@ ABSENT_WAIT: Micros = 600 * SECOND
 # How a full store asks which events are settled; both chosen by us. To ask for all takes milliseconds.
 ASKED_AT_ONCE = 256  # events, those that expire first
 ASKED_EVERY: Micros = 100 * MILLISECOND  # for all, where most of those are not settled
+# Room beyond the bounds for what came over hops, per hop: a share of them, but at least one event.
+HOP_SHARE = 64
+HOPS_MAX = 16  # more count as so many: a store has at most a quarter more than its bounds say
 
 
 class StoreFullError(RoamcastError):
@@ -67,25 +74,29 @@ class EventStore:
         settled: Settled | None = None,
     ) -> None:
         """`settled` is asked before an event is pushed out; None: nobody is."""
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
+        self.entries_max = entries_max
+        self.bytes_max = bytes_max
         self.settled = settled
         self.loses = True  # whether somebody may still need what is pushed out
         self._entries: dict[EventId, StoredEvent] = {}
+        self.fingerprint = 0  # the sum of those of all entries
         self._chunks = ChunkRoom() if chunks is None else chunks
         self._count = 0  # of all but chunks
         self._bytes = 0  # likewise
+        self._count_by_hops = [0] * (HOPS_MAX + 1)
+        self._bytes_by_hops = [0] * (HOPS_MAX + 1)
         self._by_expiry: list[tuple[Micros, EventId]] = []  # may hold events that are gone
         self._chunks_by_expiry: list[tuple[Micros, EventId]] = []  # the same, of chunks
         self._newest: dict[str, StoredEvent] = {}  # of retained events, by topic
         self._from_before: dict[str, Order] = {}  # the newest that stood when this node started, by topic
-        self._may_go: list[tuple[Micros, EventId]] = []  # settled ones, as by the last answer, last first
+        # Settled ones, as by the last answer, by hops; those that expire last first.
+        self._may_go: list[list[tuple[Micros, EventId]]] = [[] for _ in range(HOPS_MAX + 1)]
         self._asked_at: Micros = -ASKED_EVERY  # for all
 
     def keep(self, event: Event, expires_at: Micros, hops: int, now: Micros) -> list[Event]:
         """Keep an event that is not yet kept; returns what had to go to make room, maybe itself. What it
         supersedes is removed without being returned; what is superseded already is not kept."""
-        self._forget_expired(now)
+        self.forget_expired(now)
         key = event.id
         if expires_at <= now or key in self._entries:
             return []
@@ -96,43 +107,45 @@ class EventStore:
         entry, of_chunk = StoredEvent(event, expires_at, hops), MARK in event.attributes  # `is_chunk`
         pushed_out: list[Event] = []
         if self.settled is not None and not of_chunk:
-            self._make_room(entry.size, before, now, pushed_out)
+            self._make_room(entry, before, now, pushed_out)
         self._write(entry, before, now)
         if before is not None:
             self._remove_whole(before)
         if is_newest:
             self._newest[event.topic] = entry
         self._entries[key] = entry
+        self.fingerprint += event_fingerprint(*key)
         if of_chunk:
             heapq.heappush(self._chunks_by_expiry, (expires_at, key))
             self._chunks.add(key, entry.size)
             pushed_out += [self._remove(chunk).event for chunk in self._chunks.excess()]
         else:
             heapq.heappush(self._by_expiry, (expires_at, key))
-            self._count += 1
-            self._bytes += entry.size
-            if self._count > self._entries_max or self._bytes > self._bytes_max:
+            self._account(entry, 1)
+            if self.settled is None:
                 self._excess(pushed_out)
         if len(self._by_expiry) + len(self._chunks_by_expiry) > 2 * len(self._entries) + REMAINS_MIN:
             self._clear_remains()
         return pushed_out
 
-    def has_room(self, payload_bytes: int, now: Micros, before: EventId | None = None) -> bool:
-        """Whether an event with such a payload would be kept, in the place of `before`."""
-        return (
-            self.settled is None
-            or self._fits(OVERHEAD_BYTES + payload_bytes, before)
-            or self._first_settled(now) is not None
-        )
+    def has_room(
+        self, payload_bytes: int, now: Micros, before: EventId | None = None, *, hops: int = 0
+    ) -> bool:
+        """Whether an event with such a payload that came over so many hops would be kept, in the place of
+        `before`."""
+        if self.settled is None:
+            return True
+        tight = self._tight_at(OVERHEAD_BYTES + payload_bytes, before, hops)
+        return tight is None or self._first_settled(now, tight) is not None
 
     @property
     def is_filling(self) -> bool:
         """Whether more than half of the room is taken."""
-        return 2 * self._count > self._entries_max or 2 * self._bytes > self._bytes_max
+        return 2 * self._count > self.entries_max or 2 * self._bytes > self.bytes_max
 
     def standing(self, now: Micros) -> list[StoredEvent]:
         """What is kept and has not expired, oldest arrival first."""
-        self._forget_expired(now)
+        self.forget_expired(now)
         return list(self._entries.values())
 
     def find(self, event: EventId) -> StoredEvent | None:
@@ -168,37 +181,66 @@ class EventStore:
     def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
         """For stores that outlive their node: `StoreFullError` refuses the event."""
 
-    def _make_room(self, size: int, before: EventId | None, now: Micros, pushed_out: list[Event]) -> None:
-        while not self._fits(size, before):
-            first = self._first_settled(now)
+    def _make_room(
+        self, entry: StoredEvent, before: EventId | None, now: Micros, pushed_out: list[Event]
+    ) -> None:
+        while (tight := self._tight_at(entry.size, before, entry.hops)) is not None:
+            first = self._first_settled(now, tight)
             if first is None:
                 waited_for = f"others still wait for its {self._count} memorized events"
                 raise StoreFullError(f"the store is full: {waited_for}")
             pushed_out.append(self._push_out(first, now).event)
 
-    def _fits(self, size: int, before: EventId | None) -> bool:
-        entries, octets = self._count + 1, self._bytes + size
-        if before is not None and before not in self._chunks:
-            entries, octets = entries - 1, octets - self._entries[before].size
-        return entries <= self._entries_max and octets <= self._bytes_max
+    def _tight_at(self, size: int, before: EventId | None, hops: int) -> int | None:
+        """None if an event of this size fits in, in the place of `before`. Else the number of hops for which
+        there would be too much that came over so many hops or fewer: one of those must go."""
+        if self._count < self.entries_max and self._bytes + size <= self.bytes_max:
+            return None
+        replaced = None if before is None or before in self._chunks else self._entries[before]
+        entries, octets = 1, size
+        for over, (count, sizes) in enumerate(zip(self._count_by_hops, self._bytes_by_hops, strict=True)):
+            entries, octets = entries + count, octets + sizes
+            if replaced is not None and over == min(replaced.hops, HOPS_MAX):
+                entries, octets = entries - 1, octets - replaced.size
+            if over >= min(hops, HOPS_MAX) and (
+                entries > self.entries_max + over * max(1, self.entries_max // HOP_SHARE)
+                or octets > self.bytes_max + over * max(size, self.bytes_max // HOP_SHARE)
+            ):
+                return over
+        return None
 
-    def _first_settled(self, now: Micros) -> EventId | None:
-        """The settled event that would expire first."""
+    def _account(self, entry: StoredEvent, count: int) -> None:
+        hops = min(entry.hops, HOPS_MAX)
+        self._count += count
+        self._bytes += count * entry.size
+        self._count_by_hops[hops] += count
+        self._bytes_by_hops[hops] += count * entry.size
+
+    def _first_settled(self, now: Micros, over: int) -> EventId | None:
+        """The settled event that would expire first, of those that came over so many hops or fewer."""
+        assert self.settled is not None
         while True:
-            while self._may_go:
-                first = self._may_go[-1][1]
-                if first in self._entries:
-                    return first
-                self._may_go.pop()
-            if not self._find_settled(now):
+            for queue in self._may_go[: over + 1]:
+                while queue:
+                    entry = self._entries.get(queue[-1][1])
+                    if entry is not None and any(self.settled((entry,))):  # nobody waits for it since then
+                        break
+                    heapq.heappush(self._by_expiry, queue.pop())
+            first = min((queue[-1] for queue in self._may_go[: over + 1] if queue), default=None)
+            if first is not None:
+                return first[1]
+            if not self._find_settled(now, over):
                 return None
 
-    def _find_settled(self, now: Micros) -> bool:
+    def _find_settled(self, now: Micros, over: int) -> bool:
         """Ask which events may go: of those that expire first, and if these are waited for, of all. False if
-        there is none, as far as is known."""
+        there is none that came over so many hops or fewer, as far as is known."""
         assert self.settled is not None
         if now - self._asked_at < ASKED_EVERY:
             return False
+        for queue in self._may_go:
+            while queue:
+                heapq.heappush(self._by_expiry, queue.pop())
         asked: list[tuple[Micros, EventId]] = []
         while self._by_expiry and len(asked) < ASKED_AT_ONCE:
             first = heapq.heappop(self._by_expiry)
@@ -208,18 +250,20 @@ class EventStore:
         for one in asked:
             if self._entries[one[1]] not in settled:
                 heapq.heappush(self._by_expiry, one)
-        if 2 * len(settled) < len(asked):
+        if 2 * sum(min(one.hops, HOPS_MAX) <= over for one in settled) < len(asked):
             self._asked_at = now
             settled = {one for one in self.settled(self._entries.values()) if not is_chunk(one.event)}
-        self._may_go = sorted([(one.expires_at, one.event.id) for one in settled], reverse=True)
-        return bool(settled)
+        for entry in sorted(settled, key=lambda one: (one.expires_at, one.event.id), reverse=True):
+            self._may_go[min(entry.hops, HOPS_MAX)].append((entry.expires_at, entry.event.id))
+        return any(self._may_go[: over + 1])
 
-    def _forget_expired(self, now: Micros) -> None:
+    def forget_expired(self, now: Micros) -> None:
         for queue in (self._by_expiry, self._chunks_by_expiry):
             while queue and queue[0][0] <= now:
                 self._forget_if_expired(heapq.heappop(queue)[1], now)
-        while self._may_go and self._may_go[-1][0] <= now:
-            self._forget_if_expired(self._may_go.pop()[1], now)
+        for queue in self._may_go:
+            while queue and queue[-1][0] <= now:
+                self._forget_if_expired(queue.pop()[1], now)
 
     def _forget_if_expired(self, event: EventId, now: Micros) -> None:
         entry = self._entries.get(event)
@@ -228,7 +272,7 @@ class EventStore:
 
     def _excess(self, pushed_out: list[Event]) -> None:
         """Remove what has to go so that all but the chunks are within their bounds."""
-        while self._count > self._entries_max or self._bytes > self._bytes_max:
+        while self._count > self.entries_max or self._bytes > self.bytes_max:
             _, first = heapq.heappop(self._by_expiry)
             if first in self._entries:
                 pushed_out.append(self._remove(first).event)
@@ -245,11 +289,11 @@ class EventStore:
 
     def _remove(self, event: EventId) -> StoredEvent:
         entry = self._entries.pop(event)
+        self.fingerprint -= event_fingerprint(*event)
         if MARK in entry.event.attributes:  # `is_chunk`
             self._chunks.remove(event, entry.size)
         else:
-            self._count -= 1
-            self._bytes -= entry.size
+            self._account(entry, -1)
         if self._newest.get(entry.event.topic) is entry:
             del self._newest[entry.event.topic]
         return entry

@@ -10,38 +10,44 @@ from roamcast import __version__
 from roamcast.errors import InputError, RoamcastError
 from roamcast.extras import NOT_ON_A_DEVICE
 
-COMMANDS = {
-    "simulate": "run",
-    "emulate": "run",
-    "metrics": "run",
-    "why": "run",
-    "play": "run",
-    "sweep": "study",
-    "report": "study",
-    "reproduce": "study",
-    "league": "study",
-    "contacts": "study",
-    "groups": "study",
-    "demo": "study",
-    "collect": "live",
-    "watch": "live",
-    "archive": "live",
-    "strategies": "run",
-    "parts": "run",
-    "node": "node",
-    "publish": "node",
-    "subscribe": "node",
-    "advertise": "node",
-    "request": "node",
-    "reply": "node",
-    "query": "node",
-    "status": "node",
-    "peers": "node",
-    "trace": "node",
-    "key": "keys",
-    "join": "keys",
+SECTIONS = {
+    "A node, and what it says": {
+        "node": "node",
+        "check": "node",
+        "join": "keys",
+        "key": "keys",
+        "status": "node",
+        "peers": "node",
+        "trace": "node",
+    },
+    "Programs of a node": {
+        "publish": "node",
+        "subscribe": "node",
+        "request": "node",
+        "reply": "node",
+        "query": "node",
+        "advertise": "node",
+    },
+    "Traces of running nodes": {"collect": "live", "watch": "live", "archive": "live"},
+    "The laboratory": {
+        "simulate": "run",
+        "emulate": "run",
+        "metrics": "run",
+        "why": "run",
+        "play": "run",
+        "sweep": "study",
+        "report": "study",
+        "reproduce": "study",
+        "league": "study",
+        "contacts": "study",
+        "groups": "study",
+        "demo": "study",
+        "strategies": "run",
+        "parts": "run",
+    },
 }
 """Each command and the module here that defines it under its name, in the order of `--help`."""
+COMMANDS = {name: module for commands in SECTIONS.values() for name, module in commands.items()}
 
 EXTRA_OF = {"run": "sim", "study": "lab", "live": "lab"}
 """What the commands of a module need beyond a device's installation."""
@@ -65,11 +71,16 @@ class Commands(click.Group):
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """As click does it, but with whole sentences: click itself cuts them at the width of one line."""
-        commands = {name: self.get_command(context, name) for name in self.list_commands(context)}
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, found.get_short_help_str(limit=1000)) for name, found in commands.items() if found]
-            )
+        for title, names in SECTIONS.items():
+            commands = {name: self.get_command(context, name) for name in names}
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (name, found.get_short_help_str(limit=1000))
+                        for name, found in commands.items()
+                        if found
+                    ]
+                )
 
     def invoke(self, context: click.Context) -> object:
         """The user's faults become one line and exit code 2; work that failed, one line and exit code 1."""
@@ -96,7 +107,7 @@ class Commands(click.Group):
 
 @click.group(
     cls=Commands,
-    help="Publish/subscribe for networks that move: simulate, compare, explain.",
+    help="Publish/subscribe for networks that move: run nodes, use them, study them.",
     context_settings={"show_default": True},
 )
 @click.version_option(__version__, message="roamcast %(version)s", help="Print the version and stop.")

@@ -102,25 +102,26 @@ def invite(config: Path, hours: float, with_content: bool, qr: bool | None) -> N
 
 
 @key.command()
-@click.argument("number", metavar="NODE", type=click.IntRange(0, 2**31 - 1), help="The lost device's number.")
+@click.argument("device", metavar="NODE", help="The lost device's name or number.")
 @click.option("--undo", is_flag=True, help="It was found: accept it again.")
 @node_socket
-def revoke(number: int, undo: bool, socket: "NodePlace") -> None:
+def revoke(device: str, undo: bool, socket: "NodePlace") -> None:
     """Exclude a lost device, through the node on this device: every member that hears of it does the same."""
     from roamcast.client import commands
 
-    commands.revoke(socket, number, undo=undo)
-    print(f"node {number} is {'accepted again' if undo else 'revoked'}")
+    number = commands.revoke(socket, device, undo=undo)
+    called = f"node {number}" if device == str(number) else f"{device}, node {number},"
+    print(f"{called} is {'accepted again' if undo else 'revoked'}")
 
 
 @key.command()
-@click.argument("number", metavar="NODE", type=click.IntRange(0, 2**31 - 1), help="The number.")
+@click.argument("device", metavar="NODE", help="The number, or the name of who has it.")
 @node_socket
-def forget(number: int, socket: "NodePlace") -> None:
+def forget(device: str, socket: "NodePlace") -> None:
     """Let another device have a configured number, on the node of this device: its key is pinned anew."""
     from roamcast.client import commands
 
-    commands.forget(socket, number)
+    number = commands.forget(socket, device)
     print(f"the next device that announces number {number} has it")
 
 

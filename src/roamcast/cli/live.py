@@ -30,7 +30,7 @@ def collect(sources: tuple[str, ...], out: str) -> None:
 
 @click.command()
 @click.argument("folder", metavar="DIR", help="Where trace segments are collected; may be a URI.")
-@click.option("--out", metavar="DIR", required=True, help="Where the tables and the checkpoint go.")
+@click.option("--out", metavar="DIR", required=True, help="Where the tables and the state go; may be a URI.")
 @click.option("--window", metavar="S", type=float, default=10.0, help="Seconds.")
 @click.option(
     "--late", metavar="S", type=float, default=120.0, help="Seconds that a segment may come late and count."
@@ -40,10 +40,7 @@ def collect(sources: tuple[str, ...], out: str) -> None:
 @click.option(
     "--port", metavar="N", type=click.IntRange(0, 65_535), default=8748, help="Of the page; 0: any."
 )
-@options.spark
-def watch(
-    folder: str, out: str, window: float, late: float, once: bool, web: bool, port: int, master: str | None
-) -> None:
+def watch(folder: str, out: str, window: float, late: float, once: bool, web: bool, port: int) -> None:
     """Delivery, latency and control traffic of running nodes, by windows, as their traces come in."""
     from roamcast.lab.live.screen import WindowScreen
     from roamcast.lab.live.streaming import watch as run
@@ -51,7 +48,7 @@ def watch(
     def unread(line: str) -> None:
         print(f"roamcast: not counted: {line}", file=sys.stderr)
 
-    watched = partial(run, folder, out, window_s=window, late_s=late, master=master, once=once)
+    watched = partial(run, folder, out, window_s=window, late_s=late, once=once)
     if not web:
         with WindowScreen() as screen:
             watched(on_table=screen, on_unread=unread)

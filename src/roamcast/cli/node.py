@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,21 +35,41 @@ if TYPE_CHECKING:
     help="With --init: for the network with the group key in this file; - for standard input.",
 )
 @click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0, or several: eth0,wlan0.")
-def node(
-    config: Path, init: bool, like: Path | None, group_key_file: Path | None, interface: str | None
-) -> None:
+@click.option("--strategy", metavar="NAME", help="With --init: another than the usual one.")
+@click.option("--mqtt", is_flag=True, help="With --init: serve MQTT clients on this device.")
+@click.option("--web", is_flag=True, help="With --init: serve the page on this device.")
+@click.option("--state", metavar="FILE", help="With --init: where the node keeps what survives a restart.")
+@click.option("--clients", metavar="SOCKET", help="With --init: where its programs find it.")
+def node(config: Path, init: bool, **given: Any) -> None:
     """Run a live node until it is told to stop (Ctrl-C, SIGTERM)."""
     if sys.platform != "linux":
         raise InputError("roamcast node", "runs on Linux only; allowed here: the clients of a node")
     from roamcast import daemon
 
     if init:
-        print(daemon.init(config, like=like, group_key_file=group_key_file, interface=interface))
+        print(daemon.init(config, **given))
         return
-    for name, given in (("--like", like), ("--group-key-file", group_key_file), ("--interface", interface)):
-        if given is not None:
-            raise InputError(name, "is given without --init; allowed: only beside it")
+    for name, value in given.items():
+        if value:
+            raise InputError(
+                f"--{name.replace('_', '-')}", "is given without --init; allowed: only beside it"
+            )
     daemon.run(config)
+
+
+@click.command()
+@click.argument("config", metavar="CONFIG.toml", type=PATH, help="The node's file.")
+def check(config: Path) -> None:
+    """Say what is wrong with this device: its file, key, interfaces, clock, disk and ports."""
+    if sys.platform != "linux":
+        raise InputError("roamcast check", "runs on Linux only; allowed here: the clients of a node")
+    from roamcast.daemon import check as looked
+
+    found = looked.check(config)
+    for one in found:
+        print(f"{one.level.upper() if one.level != 'ok' else 'ok':8}{one.what:10}{one.text}")
+    if any(one.level == "error" for one in found):
+        fail(f"{config}: this device is not ready")
 
 
 @click.command()
@@ -68,7 +88,9 @@ def node(
 @click.option(
     "--lifetime", metavar="S", type=float, help="Seconds to keep it for absent and later subscribers."
 )
-@click.option("--to", metavar="NODE", type=int, multiple=True, help="Only to this node; may be repeated.")
+@click.option(
+    "--to", metavar="NODE", multiple=True, help="Only to this node, name or number; may be repeated."
+)
 @click.option("--sealed/--no-sealed", help="For holders of the content key only.")
 @click.option(
     "--reached", metavar="N", type=click.IntRange(1, 1_000), help="Wait until N other nodes confirm it."
@@ -91,7 +113,7 @@ def publish(
     attribute: tuple[str, ...],
     type: str,
     lifetime: float | None,
-    to: tuple[int, ...],
+    to: tuple[str, ...],
     sealed: bool,
     reached: int | None,
     reached_by: tuple[str, ...],
@@ -112,7 +134,7 @@ def publish(
         attributes=commands.parse_attributes(attribute),
         type=type,
         lifetime=lifetime,
-        to=to,
+        to=commands.numbers_of(socket, to),
         sealed=sealed,
     )
     if lines or as_json:
@@ -162,6 +184,11 @@ def advertise(type: str, seconds: float | None, socket: "NodePlace") -> None:
 @node_socket
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("-o", "--out-dir", metavar="DIR", type=PATH, help="Write each payload into a file there.")
+@click.option(
+    "--reconnect/--no-reconnect",
+    default=None,
+    help="Wait for the node when it stops, and go on; default: on a terminal.",
+)
 def subscribe(
     topic: str | None,
     sql: str | None,
@@ -174,6 +201,7 @@ def subscribe(
     socket: "NodePlace",
     as_json: bool,
     out_dir: Path | None,
+    reconnect: bool | None,
 ) -> None:
     """Show matching events as they reach the node on this device."""
     from roamcast.client import Message, commands
@@ -193,7 +221,16 @@ def subscribe(
         seconds=seconds,
         modulator=modulator,
         parameters=parameters,
+        on_lost=_waits if reconnect or (reconnect is None and sys.stdout.isatty()) else None,
     )
+
+
+def _waits(problem: str) -> None:
+    complain(f"{problem}; waiting for it")
+
+
+def complain(line: str) -> None:
+    print(f"roamcast: {line}", file=sys.stderr, flush=True)
 
 
 def _progress() -> "OnProgress":
@@ -245,6 +282,7 @@ def request(
     came = commands.request(
         socket,
         show,
+        complain,
         deadline=deadline,
         answers=answers,
         memorized=memorized,
@@ -275,9 +313,6 @@ def reply(
 
     def show(asked: IncomingRequest) -> None:
         print(commands.request_line(asked), flush=True)
-
-    def complain(line: str) -> None:
-        print(f"roamcast: {line}", file=sys.stderr, flush=True)
 
     commands.reply(socket, show, complain, topic=topic, command=command, payload=payload, count=count)
 
@@ -325,7 +360,9 @@ def query(
     for message, age in zip(found.messages, found.ages, strict=True):
         print(commands.to_json(message, age=age) if as_json else commands.to_line(message))
     if found.cut:
-        print(f"roamcast: {len(found.messages)} of {found.found} events, the newest", file=sys.stderr)
+        shown = len(found.messages)
+        why = "the newest" if shown == limit else "without those too large for one answer; subscribe to them"
+        print(f"roamcast: {shown} of {found.found} events, {why}", file=sys.stderr)
 
 
 @click.command()
@@ -362,4 +399,7 @@ def trace(event: str, socket: "NodePlace", as_json: bool) -> None:
     from roamcast.client import status as asked
 
     found = asked.way_of(socket, event)
-    print(asked.to_json(found) if as_json else asked.way_to_text(found))
+    text = asked.to_json(found) if as_json else asked.way_to_text(found)
+    if not found.steps and not found.is_stored:
+        fail(text)
+    print(text)

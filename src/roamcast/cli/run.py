@@ -122,7 +122,7 @@ def run_strategies(
     help="Which run of a sweep or live trace; twice: side by side.",
 )  # fmt: skip
 @click.option("--event", metavar="PUBLISHER:SEQUENCE", help="Begin with this event.")
-@click.option("--node", type=int, help="Begin with this node chosen.")
+@click.option("--node", help="Begin with this node chosen, by name or number.")
 @click.option("--from", "since", metavar="S", type=float, help="Leave out what was before S seconds.")
 @click.option("--until", metavar="S", type=float, help="Leave out what was after S seconds.")
 @click.option("--out", metavar="FILE", help="Default: beside DIR, as DIR.play.html.")
@@ -131,7 +131,7 @@ def play(
     folders: tuple[str, ...],
     names: tuple[str, ...],
     event: str | None,
-    node: int | None,
+    node: str | None,
     since: float | None,
     until: float | None,
     out: str | None,
@@ -141,26 +141,25 @@ def play(
     from roamcast.cli.screen import open_page
     from roamcast.lab.play import Selection, play, started_at
     from roamcast.lab.play.source import open_run
-    from roamcast.lab.why.answer import parse_event
 
     wanted = [(folder, name) for folder in folders for name in names or (None,)]
     if len(wanted) > 2:
         raise InputError("play", f"shows {len(wanted)} runs; allowed: one, or two side by side")
-    chosen = None if event is None else parse_event(event)
     runs = [open_run(folder, name) for folder, name in wanted]
-    start = started_at(runs, chosen, node)
-    target = out or str(page_of(Path(folders[0])))
+    chosen = None if event is None else runs[0].event(event)
+    start = started_at(runs, chosen, None if node is None else runs[0].node(node))
+    target = out or page_of(folders[0])
     page = play(runs, target, Selection(since, until, chosen), start)
     print(page)
     open_page(page, opens)
 
 
-def page_of(folder: Path) -> Path:
+def page_of(folder: Path | str) -> str:
     """Where the page of a run goes: beside its folder, which holds the trace and nothing else."""
-    return folder.with_name(f"{folder.name}.play.html")
+    return f"{str(folder).rstrip('/')}.play.html"
 
 
-def show_played(results: Sequence["RunResult"], page: Path, quiet: bool) -> None:
+def show_played(results: Sequence["RunResult"], page: str, quiet: bool) -> None:
     from roamcast.cli.screen import open_page
     from roamcast.lab.play import PlayedRun, play
 
@@ -182,9 +181,10 @@ def metrics(folder: str, wanted: str | None, since: float | None, until: float |
     from roamcast.lab.run import tables as trace_tables
     from roamcast.lab.run.metrics import measure
     from roamcast.lab.run.runs import RunResult
+    from roamcast.lab.storage import Storage
 
-    if (Path(folder) / trace_tables.RUN_FILE).exists():
-        info, read = trace_tables.read_run(Path(folder)), trace_tables.read(Path(folder))
+    if Storage.open(folder).exists(trace_tables.RUN_FILE):
+        info, read = trace_tables.read_run(folder), trace_tables.read(folder)
         result = RunResult(info, read, measure(read, info))
         if as_json:
             print(result.to_json())
@@ -208,36 +208,32 @@ def metrics(folder: str, wanted: str | None, since: float | None, until: float |
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH, help="What `simulate --out` or `collect` wrote.")
-@click.option("--run", "of_run", metavar="NAME", help="Of a live trace with several runs: which.")
-@click.option("--event", metavar="PUBLISHER:SEQUENCE", help="Only this event; also shows its ways.")
-@click.option("--node", type=int, help="Only deliveries to this node.")
-@click.option(
-    "--limit", type=int, default=50, help="How many missing deliveries to list; the counts are of all."
+@click.argument(
+    "folder", metavar="DIR", help="What `simulate --out`, `collect` or `sweep` wrote; a path or URI."
 )
+@click.option("--run", "of_run", metavar="NAME", help="Of a sweep or a live trace with several runs: which.")
+@click.option("--event", metavar="PUBLISHER:SEQUENCE", help="Only this event; also shows its ways.")
+@click.option("--node", help="Only deliveries to this node, by name or number.")
+@click.option("--all", "lists", is_flag=True, help="List every missing delivery, not one of each reason.")
 @options.as_json
 def why(
-    folder: Path, of_run: str | None, event: str | None, node: int | None, limit: int, as_json: bool
+    folder: str, of_run: str | None, event: str | None, node: str | None, lists: bool, as_json: bool
 ) -> None:
     """Explain every expected delivery that did not happen."""
-    from roamcast.lab.live.network import began_text, read_one
-    from roamcast.lab.run import tables as trace_tables
+    from roamcast.lab.play.source import open_run
     from roamcast.lab.why import answer, inquest
 
-    if any(folder.rglob("*.trace")):
-        live = read_one(str(folder), of_run)
-        run, tables = live.result.info, live.result.tables
-        for line in (began_text(live), *live.remarks):
-            print(f"roamcast: {line}", file=sys.stderr)
-    else:
-        run, tables = trace_tables.read_run(folder), trace_tables.read(folder)
-    wanted = None if event is None else answer.parse_event(event)
-    explanations = inquest.explain(tables, run, wanted, node)
-    ways = [] if wanted is None else inquest.ways(tables, wanted)
+    run = open_run(folder, of_run)
+    for line in run.remarks:
+        print(f"roamcast: {line}", file=sys.stderr)
+    wanted = None if event is None else run.event(event)
+    to = None if node is None else run.node(node)
+    explanations = inquest.explain(run.tables, run.info, wanted, to)
+    ways = [] if wanted is None else inquest.ways(run.tables, wanted)
     if as_json:
         print(answer.to_json(explanations, ways))
     else:
-        print(answer.to_text(explanations, ways, limit))
+        print(run.in_names(answer.to_text(explanations, ways, None if lists else 1)))
 
 
 NAME = click.argument("name", metavar="[NAME]", required=False, help="Show its options too.")

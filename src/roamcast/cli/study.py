@@ -16,6 +16,7 @@ from roamcast.cli.options import PATH
 @click.option("--out", metavar="DIR", required=True, help="Where the tables go: a folder or a URI.")
 @options.spark
 @click.option("--resume/--no-resume", help="Run what is missing, failed or damaged in DIR.")
+@click.option("--anew", is_flag=True, help="Run again what other code has run in DIR.")
 @click.option(
     "--verify",
     type=click.Choice(["sample", "all", "none"]),
@@ -35,6 +36,7 @@ def sweep(
     out: str,
     master: str | None,
     resume: bool,
+    anew: bool,
     verify: str,
     until_half_width: float | None,
     of: str,
@@ -49,7 +51,7 @@ def sweep(
     loaded = load_experiment(experiment)
     replication = None if until_half_width is None else Replication(until_half_width, of, seeds_max)
     with progress_of_runs() as on_progress:
-        ended = run(loaded, out, master, resume, on_progress, verify, replication)
+        ended = run(loaded, out, master, resume, on_progress, verify, replication, anew)
     for line in ended.mended:
         print(f"roamcast: {line}; set aside and run again", file=sys.stderr)
     print(ended.to_line(out))
@@ -90,8 +92,16 @@ def report(folder: str, out: str | None, plays: bool, figures: Path | None) -> N
     "--out", metavar="DIR", default="out/reproduction", help="Where sweeps and page go: a folder or a URI."
 )
 @click.option("--resume", is_flag=True, help="Go on with what is in DIR.")
+@click.option("--anew", is_flag=True, help="Run again what other code has run in DIR.")
 @click.option("--page", metavar="FILE", type=PATH, help="Write the results as Markdown here, too.")
 @click.option("--counts", metavar="FILE", type=PATH, help="Write the counts by work between its markers.")
+@click.option(
+    "--beside",
+    metavar="FILE",
+    type=PATH,
+    multiple=True,
+    help="A reproduction.json of an earlier call, for page and counts; repeatable.",
+)
 @options.spark
 def reproduce(
     selection: str | None,
@@ -100,8 +110,10 @@ def reproduce(
     seeds: int | None,
     out: str,
     resume: bool,
+    anew: bool,
     page: Path | None,
     counts: Path | None,
+    beside: tuple[Path, ...],
     master: str | None,
 ) -> None:
     """The papers' tables and figures, ours beside theirs."""
@@ -118,9 +130,11 @@ def reproduce(
             seed=seed,
             seeds=seeds,
             resume=resume,
+            anew=anew,
             tell=click.echo,
             results_page=page,
             counts_page=counts,
+            beside=beside,
         )
     show_table(*ended.counts)
     print(ended.page)
@@ -136,15 +150,19 @@ def reproduce(
 )
 @click.option("--out", metavar="DIR", default="out/league", help="Where runs and page go: a folder or a URI.")
 @click.option("--page", metavar="FILE", type=PATH, help="Write the page as Markdown here, too.")
+@click.option("--anew", is_flag=True, help="Run again what other code has run in DIR.")
 @options.spark
-def league(profile: str, enter: tuple[Path, ...], out: str, page: Path | None, master: str | None) -> None:
+def league(
+    profile: str, enter: tuple[Path, ...], out: str, page: Path | None, anew: bool, master: str | None
+) -> None:
     """Every strategy in the same dozen scenarios: who wins where, at what cost."""
-    from roamcast.cli.screen import progress_of_runs, show_table
+    from roamcast.cli.screen import columns_of_terminal, progress_of_runs, show_table
     from roamcast.lab.league.league import league as run
 
     with progress_of_runs() as on_progress:
-        ended = run(profile, out, enter, page, master, on_progress)
+        ended = run(profile, out, enter, page, master, on_progress, anew)
     show_table(*ended.leaders)
+    print("\n".join(textwrap.wrap(ended.to_decide, columns_of_terminal(), break_on_hyphens=False)))
     show_table(*ended.ranks)
     print(ended.page)
     if ended.failed:
@@ -192,10 +210,10 @@ def contacts(
 
 @click.command()
 @click.argument(
-    "folder", metavar="DIR", type=PATH, help="A trace that `simulate --out` wrote, or a sweep's folder."
+    "folder", metavar="DIR", help="What `simulate --out`, `sweep` or `collect` wrote; a path or URI."
 )
 @click.option("--k", metavar="K", default="1..8", help="How many groups: 3, 1..8 or 1,2,4.")
-@click.option("--out", metavar="DIR", type=PATH, help="Write costs and members as Parquet; a new folder.")
+@click.option("--out", metavar="DIR", help="Write costs and members as Parquet; a new folder or URI.")
 @click.option("--refresh", metavar="S", type=float, default=5.0, help="Seconds between two refreshes.")
 @click.option(
     "--control-cost",
@@ -207,9 +225,9 @@ def contacts(
 @options.as_json
 @options.spark
 def groups(
-    folder: Path,
+    folder: str,
     k: str,
-    out: Path | None,
+    out: str | None,
     refresh: float,
     control_cost: float,
     as_json: bool,

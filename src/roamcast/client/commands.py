@@ -24,8 +24,8 @@ from roamcast.client.asking import (
 )
 from roamcast.client.client import Client, ClientError, Message, OnProgress, filter_from
 from roamcast.client.connect import NodePlace
-from roamcast.errors import InputError
-from roamcast.event import LARGE_BYTES_MAX, Event, EventId, Value
+from roamcast.errors import InputError, RoamcastError
+from roamcast.event import COUNT_MAX, LARGE_BYTES_MAX, Event, EventId, Value
 from roamcast.units import NodeId
 from roamcast.wire.exchange import FLAGS, OWN
 
@@ -146,8 +146,10 @@ def subscribe(
     seconds: float | None = None,
     modulator: str | None = None,
     parameters: str = "{}",
+    on_lost: Callable[[str], None] | None = None,
 ) -> None:
-    """Show each message as it comes; ends after `count` messages or `seconds`, or when the node stops."""
+    """Show each message as it comes; ends after `count` messages or `seconds`, or when the node stops. With
+    `on_lost`, which is told when it stops, it waits for the node and goes on."""
     wanted = filter_from(topic=topic, sql=sql, type=type, xpath=xpath)
     function = None if modulator is None else _modulator(modulator, parameters)
 
@@ -160,16 +162,59 @@ def subscribe(
                         show(await messages.next())
                         shown += 1
 
-    place.run("roamcast subscribe", listen)
+    if on_lost is None:
+        place.run("roamcast subscribe", listen)
+    else:
+        place.stay("roamcast subscribe", listen, on_lost)
 
 
-def revoke(place: NodePlace, device: int, *, undo: bool) -> None:
-    """Through the node at hand, to all members that it reaches now or later."""
-    place.run("roamcast key revoke", lambda client: client.revoke(device, undo=undo))
+def revoke(place: NodePlace, device: str, *, undo: bool) -> NodeId:
+    """Through the node at hand, to all members that it reaches now or later; the device's number."""
+
+    async def say(client: Client) -> NodeId:
+        number = await number_of(client, device)
+        await client.revoke(number, undo=undo)
+        return number
+
+    return place.run("roamcast key revoke", say)
 
 
-def forget(place: NodePlace, device: int) -> None:
-    place.run("roamcast key forget", lambda client: client.forget(device))
+def forget(place: NodePlace, device: str) -> NodeId:
+    async def say(client: Client) -> NodeId:
+        number = await number_of(client, device)
+        await client.forget(number)
+        return number
+
+    return place.run("roamcast key forget", say)
+
+
+def numbers_of(place: NodePlace, nodes: Sequence[str]) -> tuple[NodeId, ...]:
+    """The nodes that are meant by names or numbers."""
+
+    async def ask(client: Client) -> tuple[NodeId, ...]:
+        return tuple([await number_of(client, node) for node in nodes])
+
+    return place.run("roamcast publish", ask) if nodes else ()
+
+
+async def number_of(client: Client, text: str) -> NodeId:
+    """The node that somebody means by a name or a number; `InputError` where that is nobody, or several."""
+    if is_count(text):
+        return int(text)
+    names = (await client.status()).names
+    found = sorted(node for node, name in names.items() if name == text)
+    if len(found) > 1:
+        one_of = " or ".join(map(str, found))
+        raise InputError(text, f"is the name of several nodes; allowed: one of their numbers, {one_of}")
+    if not found:
+        from roamcast.explain import unknown
+
+        raise InputError(text, unknown(text, sorted(names.values()), "is no node that is known here"))
+    return found[0]
+
+
+def is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= COUNT_MAX
 
 
 def advertise(place: NodePlace, type: str, on_ready: Callable[[], None], seconds: float | None) -> None:
@@ -231,8 +276,12 @@ def to_line(message: Message, file: Path | None = None) -> str:
 
 
 def shown_attributes(event: Event) -> dict[str, Value]:
-    """Without our own: whoever publishes it again asks for no receipts."""
-    return {name: value for name, value in event.attributes.items() if not name.startswith(OWN)}
+    """Without what only carries it: MQTT's properties, and our own of answers."""
+    return {
+        name: value
+        for name, value in event.attributes.items()
+        if not name.startswith((OWN, f"{FLAGS}.")) and name != FLAGS
+    }
 
 
 def printable(payload: bytes) -> str:
@@ -256,6 +305,7 @@ def write_payload(folder: Path, message: Message) -> Path:
     return path
 
 
+FAILURE = "error"  # attribute of an answer: why there is none
 COMMAND_SECONDS = 60.0  # for a command that answers a request without a deadline; chosen by us
 
 
@@ -281,6 +331,7 @@ def reached_line(reached: Reached, wanted: int, deadline: float) -> str:
 def request(
     place: NodePlace,
     show: Callable[[Answer], None],
+    complain: Callable[[str], None],
     *,
     deadline: float,
     answers: int,
@@ -295,6 +346,9 @@ def request(
         async for answer in client.request(
             deadline=deadline, answers=answers or None, memorized=memorized, **keywords
         ):
+            if (failure := answer.event.attributes.get(FAILURE)) is not None and not answer.payload:
+                complain(f"node {answer.node} answers: {failure}")
+                continue
             show(answer)
             came += 1
         return came
@@ -326,7 +380,11 @@ def reply(
                 continue  # it waited here while others were answered
             show(asked)
             if command is not None:
-                answer = await output_of(command, asked, complain)
+                try:
+                    answer = await output_of(command, asked, complain)
+                except CommandFailedError as failure:
+                    await asked.reply(attributes={FAILURE: str(failure)})
+                    continue
             elif payload is not None:
                 answer = payload.encode()
             else:
@@ -375,9 +433,7 @@ def answer_json(answer: Answer) -> str:
         "node": answer.node,
         "hops": answer.hops,
         "after": round(answer.after, 6),
-        "attributes": {
-            name: value for name, value in shown_attributes(event).items() if not name.startswith(FLAGS)
-        },
+        "attributes": shown_attributes(event),
         **content_of(event),
     }
     return msgspec.json.encode(fields).decode()
@@ -387,8 +443,12 @@ def _is_late(asked: IncomingRequest) -> bool:
     return asked.expires_at is not None and asyncio.get_running_loop().time() >= asked.expires_at
 
 
+class CommandFailedError(RoamcastError):
+    """Whoever asked is told; with which command, is our own affair."""
+
+
 async def output_of(command: str, asked: IncomingRequest, complain: Callable[[str], None]) -> bytes | None:
-    """What the command prints for the request, which it has on standard input; None if it fails."""
+    """What the command prints for the request, which it has on standard input; None if it is too late."""
     left = COMMAND_SECONDS
     if asked.expires_at is not None:
         left = max(0.0, asked.expires_at - asyncio.get_running_loop().time())
@@ -411,8 +471,8 @@ async def output_of(command: str, asked: IncomingRequest, complain: Callable[[st
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if process.returncode:
-        complain(f"the command ended with {process.returncode}, no answer is sent: {command}")
-        return None
+        complain(f"the command ended with {process.returncode}: {command}")
+        raise CommandFailedError(f"the command ended with {process.returncode}")
     return output.removesuffix(b"\n")
 
 

@@ -74,10 +74,12 @@ async def open_client(
             await asyncio.sleep(RETRY_INTERVAL)
 
 
-async def _stay_connected(client: Client, path: str | Path) -> None:
+async def _stay_connected(
+    client: Client, path: str | Path, on_lost: Callable[[str], None] = lambda problem: None
+) -> None:
     client.keep = True
     while True:
-        await asyncio.shield(client.lost)
+        on_lost(await asyncio.shield(client.lost))
         while True:
             try:
                 await client.resume(await _link_to(path))
@@ -226,5 +228,24 @@ class NodePlace(NamedTuple):
         async def connected() -> Result:
             async with connect(self.socket, name=name, wait=self.wait) as client:
                 return await use(client)
+
+        return asyncio.run(connected())
+
+    def stay(
+        self,
+        name: str,
+        use: Callable[[Client], Coroutine[Any, Any, Result]],
+        on_lost: Callable[[str], None],
+    ) -> Result:
+        """The same, with a client that waits for the node whenever it is gone."""
+
+        async def connected() -> Result:
+            client = await open_client(self.socket, name=name, wait=self.wait)
+            watch = asyncio.ensure_future(_stay_connected(client, self.socket, on_lost))
+            try:
+                return await use(client)
+            finally:
+                watch.cancel()
+                await client.close()
 
         return asyncio.run(connected())

@@ -1,15 +1,16 @@
 """A node's status document, asked for and shown: what `roamcast status` and `roamcast peers` print."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
 from roamcast.client.client import Client
+from roamcast.client.commands import is_count, number_of
 from roamcast.client.connect import NodePlace
-from roamcast.columns import in_columns
+from roamcast.columns import Naming, in_columns
 from roamcast.errors import InputError
-from roamcast.event import COUNT_MAX, EventId
+from roamcast.event import EventId
 from roamcast.wire.status import EventWay, InterfaceStatus, NodeStatus, PeerStatus
 
 WATCH_SECONDS = 1.0
@@ -28,17 +29,22 @@ def each_second(place: NodePlace) -> Iterator[NodeStatus]:
 
 
 def way_of(place: NodePlace, event: str) -> EventWay:
-    """The way of an event given as `node:sequence`."""
-    parts = event.split(":")
-    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 20]
-    if len(parts) != 2 or len(numbers) != 2 or max(numbers) > COUNT_MAX:
+    """The way of an event given as `node:sequence`; the node by number or name."""
+    node, _, sequence = event.rpartition(":")
+    if not node or not is_count(sequence) or (node.isdigit() and not is_count(node)):
         raise InputError(event, "is no event; allowed: node:sequence, as `roamcast publish` prints it")
-    return place.run("roamcast trace", lambda client: client.way_of(EventId(*numbers)))
+
+    async def ask(client: Client) -> EventWay:
+        return await client.way_of(EventId(await number_of(client, node), int(sequence)))
+
+    return place.run("roamcast trace", ask)
 
 
 def way_to_text(way: EventWay) -> str:
     """One line per step, the oldest first."""
-    name = f"{way.publisher}:{way.sequence}"
+    name, called = f"{way.publisher}:{way.sequence}", Naming(way.names)
+    if way.publisher in way.names:
+        name += f" of {way.names[way.publisher]}"
     if not way.steps:
         held = "it is stored here" if way.is_stored else "it is not stored here"
         return (
@@ -49,11 +55,11 @@ def way_to_text(way: EventWay) -> str:
     for step in way.steps:
         match step.what:
             case "arrived":
-                where = f"from node {step.peer}" if step.peer is not None else "from a neighbour"
+                where = f"from {called(step.peer)}" if step.peer is not None else "from a neighbour"
             case "sent":
-                where = f"to node {step.peer}" if step.peer is not None else "to everyone"
+                where = f"to {called(step.peer)}" if step.peer is not None else "to everyone"
             case "dropped" if step.peer is not None:
-                where = f"for node {step.peer}"
+                where = f"for {called(step.peer)}"
             case "delivered":
                 where = "to an application here"
             case _:
@@ -72,7 +78,12 @@ def to_json(status: NodeStatus | EventWay) -> str:
 
 def peers_to_json(status: NodeStatus) -> str:
     """One object: all that is known of the peers, and what is wrong with others that are heard."""
-    chosen = {"node": status.number, "peers": status.peers, "misfits": status.misfits}
+    chosen = {
+        "node": status.number,
+        "peers": status.peers,
+        "misfits": status.misfits,
+        "names": status.names,
+    }
     return msgspec.json.encode(chosen).decode()
 
 
@@ -101,10 +112,10 @@ def to_text(status: NodeStatus) -> str:
     if status.broker_load is not None:
         facts.append(("load", f"{status.broker_load:.0%} of what this broker can do"))
     if status.revoked:
-        facts.append(("revoked", ", ".join(map(str, status.revoked))))
+        facts.append(("revoked", ", ".join(map(Naming(status.names), status.revoked))))
     lines += [f"{name:14}{value}" for name, value in facts]
     if status.peers:
-        lines += ["", *_peer_table(status.peers)]
+        lines += ["", *_peer_table(status)]
     if status.misfits:
         lines += ["", "heard, but not fitting:"]
         lines += [f"  {one.address}: {one.problem} ({duration(one.age)} ago)" for one in status.misfits]
@@ -125,7 +136,7 @@ def _interface(one: InterfaceStatus) -> str:
 
 
 def peers_to_text(status: NodeStatus) -> str:
-    lines = _peer_table(status.peers) if status.peers else ["no other node has been heard"]
+    lines = _peer_table(status) if status.peers else ["no other node has been heard"]
     lines += [f"not fitting: {one.address}: {one.problem}" for one in status.misfits]
     return "\n".join(lines)
 
@@ -143,22 +154,29 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def _peer_table(peers: Sequence[PeerStatus]) -> list[str]:
-    heads = ("peer", "address", "by", "state", "heard", "quality", "received", "sent to it")
+def _peer_table(status: NodeStatus) -> list[str]:
+    heads = ("peer", "number", "address", "by", "state", "heard", "quality", "received", "sent to it")
     rows = [
         (
+            status.names.get(peer.number, "-"),
             str(peer.number),
             f"[{peer.address}]:{peer.port}" if ":" in peer.address else f"{peer.address}:{peer.port}",
             ", ".join([peer.interface, *peer.also_by]),
-            "gone" if not peer.is_up else "neighbour" if peer.is_neighbour else "heard",
+            _state(peer),
             f"{duration(peer.age)} ago",
-            "new" if peer.quality is None else f"{peer.quality:.0%}",
+            "-" if peer.other else "new" if peer.quality is None else f"{peer.quality:.0%}",
             _octets(peer.bytes_received),
             _octets(peer.bytes_sent),
         )
-        for peer in peers
+        for peer in status.peers
     ]
     return in_columns([heads, *rows], words=range(len(heads)))
+
+
+def _state(peer: PeerStatus) -> str:
+    if not peer.is_up:
+        return "gone"
+    return f"other {peer.other}" if peer.other else "neighbour" if peer.is_neighbour else "heard"
 
 
 def _octets(count: int) -> str:

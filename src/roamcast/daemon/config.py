@@ -96,6 +96,7 @@ def load_config(path: Path) -> Config:
             raise ScenarioError("trace.file", "is no key any more; allowed: trace.folder, for segments")
         config: Config = converted(tables, Config)
         load_modules(config.node.modules, path.parent, "node.modules")
+        _check_name(config.node.name)
         _check_keys(config)
         _check_air(config.air)
         _check_part("strategy", config.strategy, STRATEGIES, [], LIVE_DEFAULT)
@@ -162,6 +163,12 @@ def _without_secret(error: ScenarioError) -> str:
     ):
         return "cannot be used; allowed: " + error.problem.rpartition("; allowed: ")[2]
     return error.problem
+
+
+def _check_name(name: str | None) -> None:
+    """It is told to all nodes of the network, and shown there."""
+    if name is not None and (not name.isprintable() or name != name.strip()):
+        raise ScenarioError("node.name", f"is {shown(name)}; allowed: signs that can be shown")
 
 
 def _check_keys(config: Config) -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -12,7 +12,7 @@ from roamcast.daemon.config import Config, load_config
 from roamcast.errors import FileError, InputError
 from roamcast.runtime.live.settings import AirSettings, PartSettings, Table
 from roamcast.sealing import GroupKey, Identity
-from roamcast.strategy import LIVE_DEFAULT
+from roamcast.strategy import LIVE_DEFAULT, STRATEGIES
 from roamcast.toml_text import key_text, value_text
 
 
@@ -61,7 +61,7 @@ TEMPLATE = """\
 
 [node]
 name = "{name}"
-state = "{name}.db"          # what survives a restart; without it everything is in memory
+state = {state}          # what survives a restart; without it everything is in memory
 # number = 7                 # 0 to 65535; without it the number follows from the identity
 {modules}
 # broker = true              # false: never serves others as a broker, where the strategy has such a role
@@ -81,15 +81,15 @@ group = {group}
 {mode}
 
 {parts}[clients]
-socket = "{name}.sock"       # for `roamcast publish`, `roamcast subscribe` and Python programs
+socket = {socket}       # for `roamcast publish`, `roamcast subscribe` and Python programs
 
-# [mqtt]                     # any MQTT client on this device may use the mesh
-# host = "127.0.0.1"
-# port = 1883
+{mqtt}[mqtt]                     # any MQTT client on this device may use the mesh
+{mqtt}host = "127.0.0.1"
+{mqtt}port = 1883
 
-# [web]                      # a page for the people at this device, and MQTT over WebSockets
-# host = "127.0.0.1"         # an address that phones reach needs users
-# port = 8747
+{web}[web]                      # a page for the people at this device, and MQTT over WebSockets
+{web}host = "127.0.0.1"         # an address that phones reach needs users
+{web}port = 8747
 # users = {{ ada = "scrypt:…" }}   # `roamcast key password` makes it
 
 # [metrics]                  # for Prometheus
@@ -123,21 +123,39 @@ def init(
     like: Path | None = None,
     group_key_file: Path | None = None,
     interface: str | None = None,
+    strategy: str | None = None,
+    **services: Unpack["FreshServices"],
 ) -> Path:
     """`roamcast node --init`: for a new network, for that of another node's file, or of a group key."""
     if group_key_file is not None and like is not None:
         raise InputError("--group-key-file", "stands beside --like; allowed: one of them")
+    if strategy is not None:
+        if like is not None:
+            raise InputError("--strategy", "stands beside --like, which has it; allowed: one of them")
+        STRATEGIES.check("--strategy", strategy, {}, [])
     if like is not None:
         theirs = load_config(like)
         theirs_too = theirs.air.interface or ",".join(theirs.air.interfaces) or None
-        return write_fresh(path, network_of(theirs), interface=interface or theirs_too)
+        return write_fresh(path, network_of(theirs), interface=interface or theirs_too, **services)
+    part = PartSettings(name=strategy)
     if group_key_file is None:
-        return write_fresh(path, interface=interface)
+        network = NetworkSettings(group=(GroupKey.generate().to_text(),), strategy=part)
+        return write_fresh(path, network, interface=interface, **services)
     try:
         key = GroupKey.from_text(secret_from(group_key_file))
     except InputError as error:
         raise InputError(f"--group-key-file {group_key_file}", error.problem) from None
-    return write_fresh(path, NetworkSettings(group=(key.to_text(),)), interface=interface)
+    network = NetworkSettings(group=(key.to_text(),), strategy=part)
+    return write_fresh(path, network, interface=interface, **services)
+
+
+class FreshServices(TypedDict, total=False):
+    """What a new file has beside its network."""
+
+    mqtt: bool
+    web: bool
+    state: str | None
+    clients: str | None
 
 
 def secret_from(path: Path) -> str:
@@ -152,21 +170,36 @@ def secret_from(path: Path) -> str:
 
 
 def write_fresh(
-    path: Path, network: NetworkSettings | None = None, *, interface: str | None = None, invitation: str = ""
+    path: Path,
+    network: NetworkSettings | None = None,
+    *,
+    interface: str | None = None,
+    invitation: str = "",
+    **services: Unpack[FreshServices],
 ) -> Path:
     """Write a new file with an identity of its own: for a network, or for one with a fresh group key.
 
     `interface`: one, or several with commas between them."""
     network = NetworkSettings(group=(GroupKey.generate().to_text(),)) if network is None else network
-    write_private(path, fresh_text(path.stem, network, interface, invitation))
+    write_private(path, fresh_text(path.stem, network, interface, invitation, **services))
     return path
 
 
-def fresh_text(name: str, network: NetworkSettings, interface: str | None, invitation: str) -> str:
+def fresh_text(
+    name: str,
+    network: NetworkSettings,
+    interface: str | None,
+    invitation: str,
+    **services: Unpack[FreshServices],
+) -> str:
     air = network.air
     interfaces = [] if interface is None else interface.split(",")
     return TEMPLATE.format(
         name=key_text(name)[1:-1],
+        state=value_text(services.get("state") or f"{name}.db"),
+        socket=value_text(services.get("clients") or f"{name}.sock"),
+        mqtt="" if services.get("mqtt") else "# ",
+        web="" if services.get("web") else "# ",
         identity=Identity.generate().to_text(),
         group=value_text(network.group),
         encrypt=_line("encrypt", network.encrypt, True, ENCRYPT),

@@ -26,7 +26,6 @@ from roamcast.daemon.config import (
     web_users,
 )
 from roamcast.errors import InputError
-from roamcast.extras import numpy_is_installed
 from roamcast.runtime.live.inputs import TRACEBACKS_PER_MINUTE
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.report.counters import Counters, LineLimit
@@ -97,8 +96,6 @@ def run(path: Path, on_ready: Callable[[Daemon], None] | None = None) -> None:
     if clear := clear_passwords(config):
         hint = "`roamcast key password` makes hashes to put there instead"
         logger.warning("%s: passwords in clear (%s); %s", path, ", ".join(clear), hint)
-    if not numpy_is_installed():
-        logger.info("numpy is not installed; with hundreds of subscriptions 'roamcast[fast]' is faster")
     _allow_many_sockets()
     asyncio.run(_run(config, path, on_ready))
 

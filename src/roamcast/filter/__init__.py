@@ -10,6 +10,7 @@ other.
 - `sql.py`, `text.py`: SQL conditions in, canonical text out. `topic.py`: MQTT topic filters.
   `pattern.py`: LIKE patterns. `validity.py`: the bounds and rules for every expression.
 - `xpath/`: XPath conditions on XML events (`roamcast.xml`).
+- `place.py`: circles on the earth, and the boxes around them.
 - `value_set.py`, `normal.py`: sets of values, and the normal form that is written from them.
 - `covering.py`: whether one filter matches all that another does.
 - `index/`: which of many filters match an event (`MatchingIndex`).

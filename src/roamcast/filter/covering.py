@@ -8,13 +8,13 @@ a covering: patterns and topic filters are compared pair by pair, and each AND o
 form must be covered by a single AND of a's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from roamcast.filter.evaluate import type_covers
-from roamcast.filter.expression import And, Expression, Like, Not, OfType, OnTopic, Or
+from roamcast.filter.expression import And, Expression, Like, Not, OfType, OnTopic, Or, Within
 from roamcast.filter.normal import attribute_set, normalise, order_key
 from roamcast.filter.pattern import (
     Tokens,
@@ -26,6 +26,7 @@ from roamcast.filter.pattern import (
     prefix,
     tokens_of,
 )
+from roamcast.filter.place import place_covers
 from roamcast.filter.topic import topic_covers, topics_overlap
 from roamcast.filter.value_set import ALL_TEXTS, ALL_VALUES, NO_VALUES, ValueSet, any_of, texts_between
 
@@ -103,6 +104,8 @@ class SortedConjunction(msgspec.Struct, frozen=True):
     not_topics: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     not_types: tuple[str, ...] = ()
+    places: tuple[Within, ...] = ()
+    not_places: tuple[Within, ...] = ()
 
     def joined(self, other: "SortedConjunction") -> "SortedConjunction":
         return SortedConjunction(
@@ -113,6 +116,8 @@ class SortedConjunction(msgspec.Struct, frozen=True):
             self.not_topics + other.not_topics,
             self.types + other.types,
             self.not_types + other.not_types,
+            self.places + other.places,
+            self.not_places + other.not_places,
         )
 
     def settled(self) -> "SortedConjunction":
@@ -163,6 +168,8 @@ class SortedConjunction(msgspec.Struct, frozen=True):
             and all(narrow._implies_not_topic(topic) for topic in self.not_topics)
             and all(any(type_covers(wide, each) for each in narrow.types) for wide in self.types)
             and all(narrow._implies_not_type(type_) for type_ in self.not_types)
+            and all(_some_covers([place], narrow.places) for place in self.places)
+            and all(_some_covers(narrow.not_places, [place]) for place in self.not_places)
         )
 
     def _allows(self, attribute: str, text: str) -> bool:
@@ -260,6 +267,10 @@ def _leaf(expression: Expression) -> SortedConjunction:
             return SortedConjunction(types=(type_,))
         case Not(OfType(type_)):
             return SortedConjunction(not_types=(type_,))
+        case Within():
+            return SortedConjunction(places=(expression,))
+        case Not(Within() as place):
+            return SortedConjunction(not_places=(place,))
     raise AssertionError(f"not a leaf of a normal form: {expression}")
 
 
@@ -278,6 +289,10 @@ def _texts_like(tokens: Tokens) -> ValueSet:
     """The texts that begin as the pattern does: all its matches, and for a prefix pattern no others."""
     text = prefix(tokens)
     return texts_between(text, after_prefix(text))
+
+
+def _some_covers(wide: Sequence[Within], narrow: Sequence[Within]) -> bool:
+    return any(place_covers(one, other) for one in wide[:EVIDENCE_MAX] for other in narrow[:EVIDENCE_MAX])
 
 
 def _types_overlap(one: str, other: str) -> bool:

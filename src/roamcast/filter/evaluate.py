@@ -25,11 +25,13 @@ from roamcast.filter.expression import (
     Operator,
     Or,
     ValueKind,
+    Within,
     is_number,
     kind_of,
 )
-from roamcast.filter.normal import push_negation
+from roamcast.filter.normal import normalise, push_negation
 from roamcast.filter.pattern import matcher, tokens_of
+from roamcast.filter.place import place_test
 from roamcast.filter.topic import topic_matcher, topic_matches
 
 Matcher: TypeAlias = Callable[[Event], bool]
@@ -52,6 +54,8 @@ def evaluate(expression: Expression, event: Event) -> bool | None:
             return topic_matches(topic_filter, event.topic)
         case OfType(type_):
             return type_covers(type_, event.type)
+        case Within(latitude, longitude):
+            return place_test(expression)(event.attributes.get(latitude), event.attributes.get(longitude))
         case Or(terms):
             return _any_true(evaluate(term, event) for term in terms)
         case And(terms):
@@ -103,7 +107,7 @@ TESTS: dict[Operator, Callable[[Any, Any], Any]] = {
 def _compiled(expression: Expression) -> Matcher:
     match expression:
         case And(terms):
-            return _all_of([_compiled(term) for term in terms])
+            return _all_of([_compiled(term) for term in _without_boxes(terms)])
         case Or(terms):
             return _some_of([_compiled(term) for term in terms])
         case Compare(attribute, operator, value):
@@ -124,9 +128,23 @@ def _compiled(expression: Expression) -> Matcher:
         case OfType(type_):
             below = type_ + "."
             return lambda event: event.type == type_ or event.type.startswith(below)
+        case Within():
+            return _within(expression, wanted=True)
+        case Not(Within() as place):
+            return _within(place, wanted=False)
         case Not(term):  # around a leaf that is never UNKNOWN
             opposite = _compiled(term)
             return lambda event: not opposite(event)
+
+
+def _without_boxes(terms: tuple[Expression, ...]) -> Iterable[Expression]:
+    """A circle's own box serves the index; a single filter is faster without it."""
+    implied: set[Expression] = set()
+    for term in terms:
+        if isinstance(term, Within) and isinstance(whole := normalise(term), And):
+            implied.update(whole.terms)
+            implied.discard(term)
+    return [term for term in terms if term not in implied] if implied else terms
 
 
 def _all_of(tests: list[Matcher]) -> Matcher:
@@ -207,5 +225,15 @@ def _like(attribute: str, matches_text: Callable[[str], bool], wanted: bool) -> 
     def matches(event: Event) -> bool:
         found = event.attributes.get(attribute)
         return isinstance(found, str) and matches_text(found) is wanted
+
+    return matches
+
+
+def _within(place: Within, wanted: bool) -> Matcher:
+    latitude, longitude, test = place.latitude, place.longitude, place_test(place)
+
+    def matches(event: Event) -> bool:
+        attributes = event.attributes
+        return test(attributes.get(latitude), attributes.get(longitude)) is wanted
 
     return matches

@@ -99,7 +99,18 @@ class Not(ExpressionNode, frozen=True, tag=9):
     term: "Expression"
 
 
-Expression: TypeAlias = Compare | OneOf | Like | IsNull | OnTopic | OfType | And | Or | Not
+class Within(ExpressionNode, frozen=True, tag=10):
+    """The position in two attributes (degrees) is at most so many metres from a place. UNKNOWN where the
+    attributes are no position. `place.py` has the geometry."""
+
+    latitude: Name
+    longitude: Name
+    center_latitude: float
+    center_longitude: float
+    metres: float
+
+
+Expression: TypeAlias = Compare | OneOf | Like | IsNull | OnTopic | OfType | And | Or | Not | Within
 
 TRUE = And(())
 FALSE = Or(())

@@ -7,7 +7,8 @@ FALSE and where UNKNOWN: a normal form may be combined by AND and OR, but must n
 
 Then all conditions on one attribute in one AND or OR become one `ValueSet`, and conditions are written
 back from it: `a > 3 AND a > 5` is `a > 5`, `a = 1 OR a = 2` is `a IN (1, 2)`, `a > 5 AND a < 3` is
-FALSE. Terms are sorted by their encoding, and equal ones written once.
+FALSE. A circle (`WITHIN`) brings the box around it, as ranges of its two attributes. Terms are sorted by
+their encoding, and equal ones written once.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,10 +31,12 @@ from roamcast.filter.expression import (
     Operator,
     Or,
     ValueKind,
+    Within,
     canonical_literal,
     kind_of,
 )
 from roamcast.filter.pattern import Wildcard, spelling, tokens_of
+from roamcast.filter.place import box_around
 from roamcast.filter.topic import canonical_topic_filter
 from roamcast.filter.value_set import (
     ALL_NUMBERS,
@@ -78,8 +81,8 @@ def normalise(expression: Expression) -> Expression:
 def disjuncts(expression: Expression, limit: int = 64) -> list[tuple[Expression, ...]] | None:
     """A normal form as an OR of ANDs of leaves; None where that takes more than `limit` ANDs.
 
-    A leaf is any node but And and Or; Not stands only around a Like, OnTopic, OfType, IsNull or OneOf.
-    TRUE gives one empty AND, FALSE gives none. The ANDs are not normalised again: some may be
+    A leaf is any node but And and Or; Not stands only around a Like, OnTopic, OfType, IsNull, OneOf or
+    Within. TRUE gives one empty AND, FALSE gives none. The ANDs are not normalised again: some may be
     unsatisfiable.
     """
     if not isinstance(expression, And | Or):
@@ -180,6 +183,8 @@ def _normal(expression: Expression) -> Expression:
             return OnTopic(canonical_topic_filter(topic_filter))
         case Not(OnTopic(topic_filter)):
             return Not(OnTopic(canonical_topic_filter(topic_filter)))
+        case Within():
+            return _joined(And, [*box_around(expression), expression], ValueSet.intersection)
     found = attribute_set(expression)
     return expression if found is None else spelled(*found)
 

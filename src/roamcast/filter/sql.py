@@ -1,8 +1,9 @@
 """SQL conditions: the subset that JMS selectors made a convention, read by sqlglot.
 
 `= <> != < <= > >= [NOT] BETWEEN, [NOT] IN, [NOT] LIKE … ESCAPE, IS [NOT] NULL, AND, OR, NOT, TRUE,
-FALSE`, parentheses, an attribute alone (`flag` is `flag = TRUE`), and two predicates of our own:
-`ON_TOPIC('a/+/b')` and `OF_TYPE('alarm')`. Each condition is about one attribute and literals.
+FALSE`, parentheses, an attribute alone (`flag` is `flag = TRUE`), and three predicates of our own:
+`ON_TOPIC('a/+/b')`, `OF_TYPE('alarm')` and `WITHIN(lat, lon, 47.3769, 8.5417, 500)`. Each other condition is
+about one attribute and literals.
 
 What sqlglot accepts beyond that is refused here, node by node, because a filter must mean the same in
 Spark's `DataFrame.filter`. Refused for that reason alone: backslashes in texts (Spark reads `\\n` as a
@@ -37,6 +38,7 @@ from roamcast.filter.expression import (
     OnTopic,
     Operator,
     Or,
+    Within,
 )
 from roamcast.filter.text import one_line
 
@@ -45,7 +47,7 @@ NESTING_MAX = 24  # nested parentheses and NOTs; sqlglot and we recurse over the
 
 ALLOWED = (
     "allowed are attribute {= <> < <= > >=} literal, BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, "
-    "ON_TOPIC('…') and OF_TYPE('…')"
+    "ON_TOPIC('…'), OF_TYPE('…') and WITHIN(…)"
 )
 
 
@@ -203,13 +205,26 @@ class _Reader:
 
     def _predicate(self, node: exp.Anonymous) -> Expression:
         name = str(node.this).upper()
-        if name not in ("ON_TOPIC", "OF_TYPE"):
-            self._refuse_node(node, "functions are not allowed, except ON_TOPIC('…') and OF_TYPE('…')")
         self._check_arguments(node, "this", "expressions")
+        if name == "WITHIN":
+            return self._within(node)
+        if name not in ("ON_TOPIC", "OF_TYPE"):
+            self._refuse_node(
+                node, f"functions are not allowed, except ON_TOPIC('…'), OF_TYPE('…') and {_WITHIN}"
+            )
         if len(node.expressions) != 1:
             self._refuse_node(node, f"{name} takes one text in quotes")
         text = self._text_literal(node.expressions[0], name)
         return OnTopic(text) if name == "ON_TOPIC" else OfType(text)
+
+    def _within(self, node: exp.Anonymous) -> Expression:
+        if len(node.expressions) != 5:
+            self._refuse_node(node, f"it takes five values: {_WITHIN}")
+        latitude, longitude, *center = map(_bare, node.expressions)
+        numbers = [self._literal(each) for each in center]
+        if any(isinstance(number, bool | str) for number in numbers):
+            self._refuse_node(node, f"the last three values are numbers: {_WITHIN}")
+        return Within(self._attribute(latitude), self._attribute(longitude), *map(float, numbers))
 
     def _attribute(self, node: exp.Expression) -> str:
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
@@ -282,6 +297,7 @@ class _Reader:
         raise FilterError(one_line(self._text), problem)
 
 
+_WITHIN = "WITHIN(latitude attribute, longitude attribute, latitude, longitude, metres)"
 _SIDES = "one side must be an attribute, the other a literal; arithmetic and functions are not allowed"
 _REFUSED_TOKENS = (TokenType.SEMICOLON, TokenType.ISNULL, TokenType.NOTNULL)
 _PARENTHESES = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}

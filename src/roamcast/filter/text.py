@@ -19,6 +19,8 @@ from roamcast.filter.expression import (
     OneOf,
     OnTopic,
     Or,
+    Within,
+    canonical_literal,
 )
 
 
@@ -47,6 +49,10 @@ def to_text(expression: Expression) -> str:
             return f"ON_TOPIC({_quoted(topic_filter)})"
         case OfType(type_):
             return f"OF_TYPE({_quoted(type_)})"
+        case Within(latitude, longitude):
+            numbers = expression.center_latitude, expression.center_longitude, expression.metres
+            place = ", ".join(_literal(canonical_literal(number)) for number in numbers)
+            return f"WITHIN({_name(latitude)}, {_name(longitude)}, {place})"
 
 
 def _within(term: Expression, loose: type[Or] | tuple[()]) -> str:
@@ -63,7 +69,7 @@ def _negated(term: Expression) -> str:
             return f"{_name(attribute)} NOT LIKE {_quoted(pattern)}{_escape(escape)}"
         case IsNull(attribute):
             return f"{_name(attribute)} IS NOT NULL"
-        case OnTopic() | OfType():
+        case OnTopic() | OfType() | Within():
             return f"NOT {to_text(term)}"
     return f"NOT ({to_text(term)})"
 

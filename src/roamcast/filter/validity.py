@@ -23,8 +23,10 @@ from roamcast.filter.expression import (
     OneOf,
     OnTopic,
     Or,
+    Within,
 )
 from roamcast.filter.pattern import tokens_of
+from roamcast.filter.place import METRES_MAX, direction
 from roamcast.filter.topic import check_topic_filter
 
 DEPTH_MAX = 40  # nested nodes; every function over expressions recurses this deep. Chosen by us
@@ -55,6 +57,8 @@ def problem_of(expression: Expression, depth: int = 1) -> str | None:
             return _text_problem(topic_filter) or _topic_problem(topic_filter)
         case OfType(type_):
             return _name_problem(type_)
+        case Within():
+            return _place_problem(expression)
     return f"holds a {type(expression).__name__}, which is no expression"
 
 
@@ -91,6 +95,19 @@ def character_problem(text: str) -> str | None:
     if any("\ud800" <= character <= "\udfff" for character in text):
         return "has a text with half a surrogate pair, which is no character"
     return None
+
+
+def _place_problem(place: Within) -> str | None:
+    if place.latitude == place.longitude:
+        return f"takes {place.latitude[:80]!r} for latitude and longitude; WITHIN needs two attributes"
+    if direction(place.center_latitude, place.center_longitude) is None:
+        return (
+            f"has a place at {place.center_latitude}, {place.center_longitude}; allowed: a latitude from -90"
+            " to 90 degrees, then a longitude from -180 to 180"
+        )
+    if not 0 < place.metres <= METRES_MAX:  # a NaN neither
+        return f"asks for {place.metres} metres around a place; allowed: above 0, at most {METRES_MAX:.0f}"
+    return _name_problem(place.latitude) or _name_problem(place.longitude)
 
 
 def _like_problem(pattern: str, escape: str) -> str | None:

@@ -81,7 +81,8 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # Bounds.
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 64  # that are no MQTT clients (yet)
     request_timeout: Annotated[float, msgspec.Meta(gt=0, le=3_600)] = 10.0  # until a request is whole
-    message_bytes_max: Annotated[int, msgspec.Meta(ge=1_024, le=2**24)] = 131_072  # of one WebSocket message
+    # Of one WebSocket message: clients put a whole packet into one.
+    message_bytes_max: Annotated[int, msgspec.Meta(ge=1_024, le=PACKET_BYTES_MAX)] = PACKET_BYTES_MAX
 
 
 def users_of(options: WebOptions, mqtt_users: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,8 @@ export function legend(runs, scenes, onChange) {
     layers.push(["overlay", "overlay, roles", line(COLOURS.blue, 3)]);
   layers.push(["frames", "frames", (view) => view.ring(0, 0, 6, COLOURS.orange, 1, 2, true)]);
   layers.push(["collisions", "collision, drop", (view) => view.cross(0, 0, 5, COLOURS.vermillion)]);
+  if (has((run) => run.columns["best.node"].length > 0))
+    layers.push(["best", "best possible tree of the event", line(COLOURS.purple, 5, [1, 5])]);
   layers.push(["labels", "names", (view) => view.label(0, 0, "7", view.ink, 0)]);
   /** @type {Map<string, string>} */
   const messages = new Map();

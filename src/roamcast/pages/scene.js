@@ -48,6 +48,7 @@ export class Scene {
     if (!this.hidden.has("links")) this.#drawLinks(t);
     if (!this.hidden.has("overlay")) this.#drawOverlay(t);
     this.#drawFrames(t, pace);
+    if (choice.event >= 0 && !this.hidden.has("best")) this.#drawBest(choice.event);
     if (choice.event >= 0) this.#drawWay(t, choice);
     this.#drawNodes(t, choice);
     if (choice.event >= 0) this.#drawMisses(t, choice);
@@ -216,6 +217,18 @@ export class Scene {
       if (c["got.t"][k] <= t) colours[c["got.node"][k]] = COLOURS.green;
     if (c["event.t"][e] <= t) colours[c["event.publisher"][e]] = COLOURS.green;
     return colours;
+  }
+
+  /** The fewest broadcasts that could have served the same nodes, each hop where its ends were when it was sent.
+   * @param {number} e */
+  #drawBest(e) {
+    const { run, view } = this;
+    const { "best.first": first, "best.sender": sender, "best.node": node, "best.t": when } = run.columns;
+    for (let k = first[e]; k < first[e + 1]; k++) {
+      const [ax, ay] = run.position(sender[k], when[k]);
+      const [bx, by] = run.position(node[k], when[k]);
+      view.lines([ax, ay, bx, by], 4, COLOURS.purple, 5, [1, 5]);
+    }
   }
 
   /** Whoever missed the event: a cross where and when it failed.

@@ -210,6 +210,14 @@ class FaultEntry(_Table, frozen=True, kw_only=True):
     links: tuple[Annotated[tuple[NodeNumber, ...], msgspec.Meta(min_length=2, max_length=2)], ...] = ()
 
 
+class LimitTable(_Table, frozen=True, kw_only=True):
+    """`[limit]`: how a run is compared with what its contacts allow."""
+
+    # Of how many events the fewest broadcasts are computed, spread evenly; 0: no limit is computed at all.
+    events: Annotated[int, msgspec.Meta(ge=0, le=LIST_LENGTH_MAX)] = 5
+    deadline: Instant = 10.0  # seconds after its publication in which a real-time event counts as delivered
+
+
 class ScenarioTables(_Table, frozen=True, kw_only=True):
     """A whole scenario file."""
 
@@ -219,6 +227,7 @@ class ScenarioTables(_Table, frozen=True, kw_only=True):
     workload: Workload = Workload()
     strategy: StrategyChoice
     underlay: UnderlayChoice = UnderlayChoice()
+    limit: LimitTable = LimitTable()
     fault: Annotated[tuple[FaultEntry, ...], msgspec.Meta(max_length=LIST_LENGTH_MAX)] = ()
 
 

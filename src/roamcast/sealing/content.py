@@ -33,7 +33,7 @@ from roamcast.event import (
 )
 from roamcast.sealing.identity import GroupKey
 
-VERSION = 1
+VERSION = 2
 SALT_BYTES = 16
 TAG_BYTES = 16
 KEYS_MAX = 64  # chosen by us

@@ -83,7 +83,7 @@ class Opened(NamedTuple):
 
     sender: NodeId
     channel: int
-    payload: bytes
+    payload: bytes  # of an announcement: the profile, where the signature fits
     proof: "PeerProof | None" = None  # of its sender, if this frame proves it
 
 

@@ -200,14 +200,11 @@ _KEPT_PIN = "sealing pin "  # + node number: its public key, in durable storage
 class PeerProof:
     """That a sender has proven itself in one of its boots, and what it has sent in that boot."""
 
-    __slots__ = ("challenge", "ciphers", "epoch", "heard", "highest", "profile", "public_key", "windows")
+    __slots__ = ("challenge", "ciphers", "epoch", "heard", "highest", "public_key", "windows")
 
-    def __init__(
-        self, epoch: int, public_key: bytes, profile: bytes, floor: int, heard: int, challenge: int
-    ) -> None:
+    def __init__(self, epoch: int, public_key: bytes, floor: int, heard: int, challenge: int) -> None:
         self.epoch = epoch
         self.public_key = public_key
-        self.profile = profile  # what it says of itself
         self.windows = [ReplayWindow(floor, challenge) for _ in range(STREAMS)]
         self.highest = floor  # of all streams: one counter numbers them
         self.ciphers: dict[int, ChaCha20Poly1305] = {}
@@ -310,7 +307,8 @@ class FrameOpener:
             self._find(proof, counter, announcement)
             is_distant = proof.is_distant(window, counter)
             self._answer(sender, announcement)
-            payload = b""
+            # What it says of itself now; in its name any member can seal a frame, but not sign one.
+            payload = announcement.profile if announcement.is_genuine() else b""
         if is_distant:
             self._ask(sender, window.challenge)
             raise SealError(Refusal.DISTANT, 12, f"begins counter {counter}, far from node {sender}'s last")
@@ -422,7 +420,7 @@ class FrameOpener:
                 proof = self._proof(sender, epoch, counter, announcement)
             self._answer(sender, announcement)
             if proof is not None:
-                return Opened(sender, channel, b"", proof)
+                return Opened(sender, channel, announcement.profile, proof)
             if sender not in self._echoes:  # it has not asked yet, but will; answer with our next frame
                 self._echoes.renew(sender, announcement.nonce)
         self._ask(sender, older)
@@ -446,8 +444,7 @@ class FrameOpener:
             self._pin(sender, announcement.public_key)
         self._tries.pop(sender, None)
         self._asked.pop(sender, None)
-        key, profile = announcement.public_key, announcement.profile
-        return PeerProof(epoch, key, profile, counter, self._turn, self._challenge)
+        return PeerProof(epoch, announcement.public_key, counter, self._turn, self._challenge)
 
     def _find(self, proof: PeerProof, counter: int, announcement: SignedAnnouncement) -> None:
         """Where a proven sender is, if it answers a challenge: a window that was moved far beyond, by frames

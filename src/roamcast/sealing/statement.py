@@ -21,12 +21,15 @@ from roamcast.units import NodeId
 BYTES_MAX = 256
 _PURPOSE = b"roamcast statement 1"
 
-Kind = Literal["revoke", "pardon", "joined"]
+NAME_BYTES_MAX = 96
+Kind = Literal["revoke", "pardon", "joined", "named"]
+ABOUT_DEVICES = ("revoke", "pardon")
 
 
 class Statement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     kind: Kind
-    subject: Annotated[str, msgspec.Meta(min_length=1, max_length=32)]  # a node's number, or an invitation's
+    subject: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX)]
+    """A node's number, an invitation's, or the issuer's own name."""
     at: Annotated[int, msgspec.Meta(ge=0, lt=2**40)]  # Unix time by the issuer's clock
     issuer: Count
     public_key: Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
@@ -44,7 +47,7 @@ class Statement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     @property
     def device(self) -> NodeId | None:
         """Whom it is about, if it is about a device."""
-        return int(self.subject) if self.kind != "joined" and _is_number(self.subject) else None
+        return int(self.subject) if self.kind in ABOUT_DEVICES and _is_number(self.subject) else None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -64,8 +67,10 @@ def decode_statement(data: bytes) -> Statement:
         statement = _decoder.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise WireError("statement", 0, f"cannot be read: {error}") from None
-    if statement.kind != "joined" and not _is_number(statement.subject):
+    if statement.kind in ABOUT_DEVICES and not _is_number(statement.subject):
         raise WireError("statement", 0, "is about no node")
+    if statement.kind == "named" and not statement.subject.isprintable():
+        raise WireError("statement", 0, "has a name that cannot be shown")
     if not statement.is_genuine:
         raise WireError("statement", 0, f"is not signed by node {statement.issuer}")
     return statement

@@ -46,6 +46,7 @@ class StrategyAbilities(NamedTuple):
     survives_cut: bool = False  # the subscriber was out of reach when it was published
     survives_crash: bool = False  # the nodes that hold it, and the subscriber's, were killed and restarted
     survives_full: bool = False  # stores on the way had no room for it for a while
+    survives_relays: bool = False  # stores on the way are always full: they push out nothing that others lack
     survives_leave: bool = False  # its publisher is out of reach by then: others carry it
     # Defaults of live nodes (whose numbers follow from their keys), where they differ from a simulation's.
     live_options: Mapping[str, Any] = {}
@@ -76,6 +77,7 @@ STRATEGIES.declare(
     survives_cut=True,
     survives_crash=True,
     survives_full=True,
+    survives_relays=True,
     survives_leave=True,
 )
 STRATEGIES.declare(

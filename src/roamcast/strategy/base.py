@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from roamcast.broker.core import Broker, Subscription
 from roamcast.broker.store import StoredEvent
-from roamcast.event import Event
+from roamcast.event import Event, Publication
 from roamcast.host import Host, Layer
 from roamcast.modulator.guard import Meter
 from roamcast.underlay.base import Underlay
@@ -97,6 +97,10 @@ class Strategy(Layer):
         """A local application published. The broker core has numbered it, stored it if it is memorized, and
         served local subscribers; copies that come back are not new to it (`Broker.observe`)."""
         raise NotImplementedError
+
+    def refuses(self, publication: Publication) -> str:
+        """Why this strategy would not hand a memorized event over; "": it would."""
+        return ""
 
     def advertise(self, types: Collection[str]) -> None:
         """The types of events that local applications advertise now. For strategies that declare that they

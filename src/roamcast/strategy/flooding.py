@@ -47,7 +47,7 @@ class Flood(WireMessage, frozen=True, tag=1):
         return self.event.id
 
 
-CODEC: Codec[Flood] = Codec("flood", 1, Flood)
+CODEC: Codec[Flood] = Codec("flood", 2, Flood)
 
 
 class PendingFlood(msgspec.Struct, frozen=True, eq=False):  # without `eq`, a timer's name is not hashed

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol
 import pytest
 
 from roamcast.broker.store import StoreFullError
-from roamcast.event import Value
+from roamcast.event import EventId, Value
 from roamcast.filter import Filter
 from roamcast.host import Frame, Host, Kind, Layer, SendFailure, TimerName
 from roamcast.strategy import STRATEGIES
@@ -35,17 +35,17 @@ GARBAGE = 300  # frames of random or damaged octets; chosen by us
 ROOM = 30  # events in a store of these networks
 
 
-def published(network: Network, count: int = 5) -> set[int]:
-    """The numbers of those memorized events that node 0 took."""
-    taken: set[int] = set()
+def published(network: Network, count: int = 5, node: NodeId = 0) -> set[EventId]:
+    """Those memorized events that the node took."""
+    taken: set[EventId] = set()
     for _ in range(count):
         with suppress(StoreFullError):
-            taken.add(network.publish(0, lifetime=600.0).sequence)
+            taken.add(network.publish(node, lifetime=600.0).id)
         network.run(1.0)
     return taken
 
 
-def after_a_cut(network: Network) -> set[int]:
+def after_a_cut(network: Network) -> set[EventId]:
     network.cut((2, 3))
     network.run(30.0)
     accepted = published(network)
@@ -54,12 +54,12 @@ def after_a_cut(network: Network) -> set[int]:
     return accepted
 
 
-def after_crashes(network: Network) -> set[int]:
+def after_crashes(network: Network) -> set[EventId]:
     """The subscriber first; then, in the middle of a publication, all who have had anything."""
     network.crash(3)
     network.run(10.0)
     accepted = published(network)
-    accepted.add(network.publish(0, lifetime=600.0).sequence)
+    accepted.add(network.publish(0, lifetime=600.0).id)
     for node in range(3):
         network.crash(node)
     network.run(5.0)
@@ -68,7 +68,7 @@ def after_crashes(network: Network) -> set[int]:
     return accepted
 
 
-def after_full_stores(network: Network) -> set[int]:
+def after_full_stores(network: Network) -> set[EventId]:
     """First the disks of the relays take nothing for a while; always more is published than stores hold."""
     network.crash(3)
     for node in (1, 2):
@@ -82,7 +82,19 @@ def after_full_stores(network: Network) -> set[int]:
     return accepted
 
 
-def after_the_publisher_left(network: Network) -> set[int]:
+def after_full_relays(network: Network) -> set[EventId]:
+    """The relays have more of their own than stores hold, before and after what comes to them."""
+    network.crash(3)
+    network.run(10.0)
+    accepted: set[EventId] = set()
+    for _ in range(2):
+        for node in (2, 1, 0):
+            accepted |= published(network, ROOM, node)
+    network.restart(3)
+    return accepted
+
+
+def after_the_publisher_left(network: Network) -> set[EventId]:
     network.cut((1, 2))
     network.run(30.0)
     accepted = published(network)
@@ -97,6 +109,7 @@ PROMISES = {
     "survives_cut": after_a_cut,
     "survives_crash": after_crashes,
     "survives_full": after_full_stores,
+    "survives_relays": after_full_relays,
     "survives_leave": after_the_publisher_left,
 }
 
@@ -219,7 +232,7 @@ class BestEffortContract:
         accepted = PROMISES[promise](network)
         network.run(120.0)
         refuse_repeats(network)
-        assert {arrival.sequence for arrival in network.delivered} == accepted
+        assert {EventId(arrival.publisher, arrival.sequence) for arrival in network.delivered} == accepted
 
 
 def publish_each_second(network: Network, count: int) -> None:
@@ -468,6 +481,10 @@ class HostContract:
 
         done(harness, send)
         assert [what for _, what, _ in nodes[1].log] == [(0, bytes([n])) for n in range(20)]
+
+    def test_a_longer_frame_takes_no_less_time(self, harness: Harness) -> None:
+        node, *_ = recorders(harness)
+        assert 0 <= node.host.airtime(0) <= node.host.airtime(100) <= node.host.airtime(10_000) < 10 * SECOND
 
     def test_the_clock_never_goes_back(self, harness: Harness) -> None:
         nodes = recorders(harness)

@@ -12,7 +12,7 @@ from collections.abc import Callable, MutableMapping
 from random import Random
 from typing import NamedTuple
 
-from roamcast.host import Frame, Layer, Position, SendFailure, TimerName
+from roamcast.host import CoreTimer, Frame, Layer, Position, SendFailure, TimerName
 from roamcast.trace import Record
 from roamcast.units import Micros, NodeId
 
@@ -59,7 +59,10 @@ class FakeHost:
             del self._timers[name]
             self._now = max(self._now, at)
             assert self._layer is not None, "attach a layer before a timer is due"
-            self._layer.on_timer(name)
+            if isinstance(name, CoreTimer):
+                name.due()
+            else:
+                self._layer.on_timer(name)
         self._now = until
 
     def timers(self) -> dict[TimerName, Micros]:
@@ -84,6 +87,9 @@ class FakeHost:
         self, to: NodeId, frame: Frame, on_failure: Callable[[SendFailure], None] | None = None
     ) -> None:
         self.sent.append(Sent(self._now, to, frame, on_failure))
+
+    def airtime(self, octets: int) -> Micros:
+        return 1_000 + 4 * octets  # 2 Mbit/s, and headers
 
     def position(self) -> Position | None:
         return self.place

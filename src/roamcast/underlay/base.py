@@ -97,6 +97,7 @@ class Underlay(Layer):
 
     _listener: UnderlayListener | None = None
     _on_rider: Callable[[NodeId, bytes], object] | None = None
+    _passenger: Callable[[], bytes] | None = None
 
     def listen(self, listener: UnderlayListener) -> None:
         self._listener = listener
@@ -109,6 +110,11 @@ class Underlay(Layer):
         """Take octets of the strategy along with the next message that goes to all neighbours anyway: no
         frame of its own, no promise that it arrives. What waits under the same key is replaced. False: the
         underlay has no such message, or no room in it."""
+        return False
+
+    def take_along(self, passenger: Callable[[], bytes]) -> bool:
+        """Ask for octets of the strategy with every message to all neighbours, at the moment it is sent:
+        what they say is then as new as can be. False: the underlay has no such message."""
         return False
 
     def hear_riders(self, on_rider: Callable[[NodeId, bytes], object]) -> None:

@@ -6,6 +6,7 @@ the acyclic-overlay work counts them (ALLOWED_BEACON_LOSS, section 5.4; a neighb
 than that many beacons in a row are missing). No routes beyond one hop.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from roamcast.wire import Codec
 
 PROMPT_DELAY: Micros = 10 * MILLISECOND  # a prompt beacon waits once to twice this; chosen by us
 ROOM = 20  # beacons in a second at one place; chosen by us, as in `kit/rates.py`: 3% of a radio of 250 kbit/s
+RIDER_BYTES_MAX = 4_096  # of a strategy in one beacon; chosen by us
 NEIGHBOURS_MAX = 1_000  # named in one beacon; chosen by us: a node hears more than it can use by then
 
 
@@ -41,7 +43,13 @@ class Beacon(WireMessage, frozen=True, tag=1):
     heard: Annotated[tuple[Count, ...], msgspec.Meta(max_length=NEIGHBOURS_MAX)]
 
 
-CODEC: Codec[Beacon] = Codec("beacon", 1, Beacon)
+class LadenBeacon(Beacon, frozen=True, tag=2):
+    """`rider`: of the sender's strategy."""
+
+    rider: Annotated[bytes, msgspec.Meta(max_length=RIDER_BYTES_MAX)]
+
+
+CODEC: Codec[Beacon | LadenBeacon] = Codec("beacon", 1, Beacon | LadenBeacon)
 
 
 class HeardNode(msgspec.Struct, eq=False):
@@ -92,6 +100,11 @@ class Beacons(MessageLayer, Underlay):
         elif not hears_us and sender in self._symmetric:
             self._symmetric.discard(sender)
             self._report_down(sender)
+        self._report_ridden(sender, beacon.rider if type(beacon) is LadenBeacon else b"")
+
+    def take_along(self, passenger: Callable[[], bytes]) -> bool:
+        self._passenger = passenger
+        return True
 
     def on_acquainted(self, neighbour: NodeId) -> None:
         """`prompt`: the two did not accept each other's beacons until now, so send one soon."""
@@ -113,7 +126,8 @@ class Beacons(MessageLayer, Underlay):
 
     def _send(self) -> None:
         heard = tuple(sorted(self._heard))[:NEIGHBOURS_MAX]
-        self.messenger.send(Beacon(heard))
+        rider = b"" if self._passenger is None or not heard else self._passenger()
+        self.messenger.send(LadenBeacon(heard, rider) if rider else Beacon(heard))
         self._sent_at = self.host.now()
         self._prompt_timer.cancel()
         self._timer.after(self._next_in(self._interval_among(len(heard))))

@@ -40,7 +40,7 @@ from roamcast.wire.codec import FRAME_BYTES_MAX, Codec
 from roamcast.wire.exchange import NAMED_MAX
 from roamcast.wire.status import EventWay, NodeStatus
 
-VERSION = 3
+VERSION = 4
 FILTER_BYTES_MAX = 8192
 PARAMETER_BYTES_MAX = 8192
 LENGTH = struct.Struct("!I")

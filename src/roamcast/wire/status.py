@@ -13,6 +13,7 @@ KNOWN_SHOWN = 256
 STORED_SHOWN = 50
 PASSING_SHOWN = 50
 LINKS_SHOWN = 256
+NAMES_SHOWN = 1_024
 
 
 class StatusPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,7 @@ class PeerStatus(StatusPart, frozen=True, kw_only=True):
     bytes_sent: int
     interface: str = ""  # by which it is reached
     also_by: tuple[str, ...] = ()  # others by which it could be reached now
+    other: str = ""  # "strategy" or "underlay", if it has another one: neither understands the other
 
 
 class ReasonCount(StatusPart, frozen=True, kw_only=True):
@@ -103,6 +105,7 @@ class NodeStatus(StatusPart, frozen=True, kw_only=True):
     refused: tuple[ReasonCount, ...]  # frames that came and were not accepted
     revoked: tuple[int, ...] = ()  # devices that are excluded
     broker_load: float | None = None  # share of its capacity that is taken; None: it says nothing of that
+    names: dict[int, str] = {}  # what nodes are called, this one included
 
 
 class WayStep(StatusPart, frozen=True, kw_only=True):
@@ -121,6 +124,7 @@ class EventWay(StatusPart, frozen=True, kw_only=True):
     remembered_for: float  # how far back this node's memory reaches
     steps: tuple[WayStep, ...]
     steps_total: int
+    names: dict[int, str] = {}  # of the nodes in it, where they are known
 
 
 class OverlayLink(StatusPart, frozen=True, kw_only=True):

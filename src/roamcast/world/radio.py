@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from roamcast.registry import ModelRegistry, NothingDeclared
+from roamcast.units import SECOND, Micros, micros
 
 Bitrate: TypeAlias = Annotated[float, msgspec.Meta(ge=1_000, le=1e12)]  # bit/s
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -38,6 +39,10 @@ class Radio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def sensing(self) -> float:
         """How far a node senses others, in reception ranges."""
         return 1.0
+
+    def airtime(self, octets: int) -> Micros:
+        """How long a broadcast frame with so many octets of a protocol is on the air."""
+        return 0
 
 
 class IdealRadio(Radio, frozen=True, kw_only=True, tag="ideal"):
@@ -66,6 +71,9 @@ class DiskRadio(Radio, frozen=True, kw_only=True, tag="disk"):
     def delays(self) -> tuple[float, ...]:
         """The shortest and the longest."""
         return self.delay if isinstance(self.delay, tuple) else (self.delay, self.delay)
+
+    def airtime(self, octets: int) -> Micros:
+        return round(octets * 8 * SECOND / self.bitrate)
 
 
 class CsmaRadio(Radio, frozen=True, kw_only=True, tag="csma"):
@@ -100,6 +108,9 @@ class CsmaRadio(Radio, frozen=True, kw_only=True, tag="csma"):
 
     def sensing(self) -> float:
         return self.sense
+
+    def airtime(self, octets: int) -> Micros:
+        return micros(self.preamble) + round((octets + self.header) * 8 * SECOND / self.bitrate)
 
 
 RadioModel: TypeAlias = IdealRadio | DiskRadio | CsmaRadio

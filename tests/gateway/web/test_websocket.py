@@ -25,6 +25,7 @@ from roamcast.gateway import stream
 from roamcast.gateway.mqtt.packets.codec import encode
 from roamcast.gateway.mqtt.packets.values import (
     V5,
+    Acknowledge,
     ConnAck,
     Connect,
     PingRequest,
@@ -34,7 +35,7 @@ from roamcast.gateway.mqtt.packets.values import (
     Subscribe,
     SubscriptionRequest,
 )
-from roamcast.gateway.options import MqttOptions
+from roamcast.gateway.options import PACKET_BYTES_MAX, MqttOptions
 from roamcast.gateway.web.server import REQUEST_BYTES_MAX
 
 
@@ -342,3 +343,31 @@ def test_a_stream_of_packets_means_the_same_however_it_is_cut(data: st.DataObjec
             ]
 
     run()
+
+
+@in_loop
+async def test_a_message_is_as_large_as_a_packet_and_connack_says_what_holds() -> None:
+    async with serving_web() as served:
+        wire = await (await served.wire()).upgraded()
+        wire.say(frame(BINARY, encode(Connect(version=V5, client_id="js"), V5)))
+        granted = await wire.hear()
+        assert isinstance(granted, ConnAck) and granted.properties is not None
+        assert granted.properties.maximum_packet_size == PACKET_BYTES_MAX
+        large = Publish(topic="js/big", payload=bytes(300_000), qos=1, packet_id=1)
+        wire.say(frame(BINARY, encode(large, V5)))
+        assert isinstance(await wire.hear(), Acknowledge)
+    async with serving_web(message_bytes_max=100_000) as served:
+        wire = await (await served.wire()).upgraded()
+        wire.say(frame(BINARY, encode(Connect(version=V5, client_id="js"), V5)))
+        granted = await wire.hear()
+        assert isinstance(granted, ConnAck) and granted.properties is not None
+        assert granted.properties.maximum_packet_size == 100_000
+
+
+@in_loop
+async def test_of_a_stranger_little_is_kept() -> None:
+    async with serving_web() as served:
+        wire = await (await served.wire()).upgraded()
+        wire.say(frame(BINARY, bytes(200_000), fin=False))
+        assert await wire.close_code() == 1009
+        assert served.counted("web_socket_errors_total:message_too_big") == 1

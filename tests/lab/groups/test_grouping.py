@@ -6,17 +6,20 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
+from tests.lab.sweep.chaos import experiment_in
 
 from roamcast.errors import FileError, InputError
 from roamcast.event import Event
 from roamcast.filter import Filter
 from roamcast.lab.groups.grouping import CostModel, Grouping, GroupingCost, group_subscriptions, parse_ks
 from roamcast.lab.groups.job import Reach, count_matched
-from roamcast.lab.run.tables import table, with_run
+from roamcast.lab.run.tables import TABLES, RunInfo, table, tables, with_run
+from roamcast.lab.run.tables import write as write_run
+from roamcast.lab.sweep.folder import OK, RunRecord, SweepFolder
 from roamcast.strategy.odmrp.grouping.channels import group, united
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT
 from roamcast.strategy.odmrp.summary.summary import EventDigest, Summary
-from roamcast.trace import Published, Subscribed
+from roamcast.trace import Published, Subscribed, Trace
 from roamcast.units import SECOND
 
 PLAYERS = ["woods", "palmer", "els"]
@@ -63,9 +66,10 @@ def published(
 
 
 def write(folder: Path, subscribed: list[Subscribed], events: list[Published]) -> Path:
-    folder.mkdir()
-    pq.write_table(table(Subscribed, subscribed), folder / "subscriptions.parquet")
-    pq.write_table(table(Published, events), folder / "publications.parquet")
+    made = Trace()
+    for record in (*subscribed, *events):
+        made.records[type(record)].append(record)
+    write_run(tables(made), RunInfo(name="golf", strategy="odmrp", seed=1, nodes=18, duration=SECOND), folder)
     return folder
 
 
@@ -160,13 +164,15 @@ def test_costs_are_those_counted_by_hand(grouped: tuple[Path, Grouping, Any]) ->
 def test_runs_of_a_sweep_are_grouped_together_and_reached_apart(tmp_path: Path) -> None:
     """Two runs of one experiment: the costs are those of the runs, added."""
     subscribed, events = subscriptions(), publications()
-    folder = tmp_path / "sweep"
-    for kind, rows in ((Subscribed, subscribed), (Published, events)):
-        for run in ("a", "b"):
-            target = folder / kind.TABLE / "cell=0"
-            target.mkdir(parents=True, exist_ok=True)
-            pq.write_table(with_run(table(kind, rows), run), target / f"{run}.parquet")
-    result = group_subscriptions(folder, ks=[1, 99], model=CostModel(control_cost=0.0))
+    folder = SweepFolder(tmp_path / "sweep")
+    folder.claim(experiment_in(tmp_path / "base", 1))
+    rows = {kind.TABLE: table(kind, []) for kind in TABLES}
+    rows |= {"subscriptions": table(Subscribed, subscribed), "publications": table(Published, events)}
+    for run in ("0000-1-aaaaaaaa", "0000-2-bbbbbbbb"):
+        counts = {name: len(each) for name, each in rows.items() if len(each)}
+        record = RunRecord(run=run, status=OK, seconds=1.0, attempt=1, rows=counts)
+        folder.commit([(record, rows)], [])
+    result = group_subscriptions(tmp_path / "sweep", ks=[1, 99], model=CostModel(control_cost=0.0))
     alone = by_hand(subscribed, events, dict.fromkeys(range(18), 0), CostModel(control_cost=0.0))
     (cost,) = result.costs  # there are not 99 brokers
     assert (cost.matched, cost.noise, cost.control, cost.total) == tuple(2 * figure for figure in alone)
@@ -196,13 +202,11 @@ EVERYTHING = Filter.everything()
 
 
 def test_bad_input_is_refused_before_spark_starts(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="has no table subscriptions"):
+    with pytest.raises(FileError, match="holds no sweep, run or segment"):
         group_subscriptions(tmp_path)
-    (tmp_path / "there").mkdir()
-    with pytest.raises(FileError, match="exists already"):
+    (tmp_path / "there").write_text("full")
+    with pytest.raises(InputError, match="is a file; allowed: a new or empty folder"):
         group_subscriptions(tmp_path, out=tmp_path / "there")
-    with pytest.raises(FileError, match="parent folder does not exist"):
-        group_subscriptions(tmp_path, out=tmp_path / "a" / "b")
     for text in ("0", "1..999", "x", "1..", "3..1", ""):
         with pytest.raises(InputError, match=r"^k: is .*allowed: "):
             parse_ks(text)

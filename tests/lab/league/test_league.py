@@ -9,7 +9,17 @@ from click.testing import CliRunner
 from roamcast.cli import app
 from roamcast.errors import InputError
 from roamcast.lab.league import league as contest_module
-from roamcast.lab.league.league import FOLDER, SEEDS, about, contest, html, leader_rows, markdown
+from roamcast.lab.league.league import (
+    FOLDER,
+    SEEDS,
+    about,
+    contest,
+    html,
+    indicator_rows,
+    leader_rows,
+    markdown,
+    to_decide,
+)
 from roamcast.lab.league.standing import COST, DELIVERY, LATENCY, standing
 from roamcast.lab.sweep.results import Description, Results, Run
 from roamcast.scenario import load_scenario
@@ -55,8 +65,12 @@ def figures() -> dict[str, dict[tuple[str, str], list[float]]]:
         (slow, "field"): [0.60, 0.50, 0.65, 0.70, 0.50],
     }
     return {
-        "delivery_ratio": delivery,
-        "delivery_ratio_reachable": delivery,
+        "delivery_of_limit": delivery,
+        "delivery_ratio": {place: [0.5] * 5 for place in delivery},  # decides nothing
+        "limit_delivery": {place: [0.8] * 5 for place in delivery},
+        "reachable_ratio": {place: [0.7] * 5 for place in delivery},
+        "degree_mean": {place: [4.0] * 5 for place in delivery if place[0] == slow},
+        "airtime_of_limit": {place: [3.0] * 5 for place in delivery},
         "latency_p95": {place: [1.0, 1.1, 1.2, 1.3, 1.4] for place in delivery},
         "delivered": {place: [10.0] * 5 for place in delivery},
         "control_bytes": {place: [50.0 if place[0] == slow else 500.0] * 5 for place in delivery},
@@ -77,12 +91,31 @@ def test_only_those_that_lead_on_delivery_are_compared_by_cost() -> None:
     assert found.leaders(COST, "square") == ["quick"]  # although `slow` sends less for each octet
     assert found.leaders(COST, "field") == ["slow"]
     assert found.leaders(LATENCY, "field") == ["quick", "slow"]  # equal in every run
-    assert leader_rows(found)[1][2:4] == ["all", "slow"]
+    assert leader_rows(found)[1][2:4] == ["all, none told apart", "slow"]
+    assert leader_rows(found)[1][5] == "3.00"
+
+
+def test_it_says_how_many_seeds_would_decide() -> None:
+    """Field: the differences are 0.1, -0.1, -0.05, 0.15, -0.15; with mean -0.01 and deviation 0.12942 an
+    effect of 0.07727. Two comparisons, so 0.05 / 2 in two tails: (2.2414 + 0.8416)² / 0.07727² + 2 is
+    1594.2."""
+    found = standing(results(figures()), VARIANTS)
+    assert found.needed == {"field": 1595}
+    assert "with 5 seeds" in to_decide(found) and "field 1595." in to_decide(found)
+    given = figures()
+    given["delivery_of_limit"]["slow", "field"] = given["delivery_of_limit"]["quick", "field"]
+    assert "more seeds decide nothing" in to_decide(standing(results(given), VARIANTS))
+
+
+def test_what_a_scenario_is_like_does_not_depend_on_the_entry() -> None:
+    assert indicator_rows(standing(results(figures()), VARIANTS))[0] == [
+        *("square", "0.800", "–", "4.00", "0.300", "–")
+    ]
 
 
 def test_an_entry_that_delivers_nothing_has_no_cost_and_does_not_lead() -> None:
     given = figures()
-    given["delivery_ratio"]["slow", "square"] = [0.0] * 5
+    given["delivery_of_limit"]["slow", "square"] = [0.0] * 5
     given["delivered"]["slow", "square"] = [0.0] * 5
     found = standing(results(given), VARIANTS)
     assert found.score(COST, "square", "slow").found.mean is None

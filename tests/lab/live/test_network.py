@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from tests.lab.live.segments import BEGAN, write_node
 from tests.lab.live.test_windows import published, transmitted
 
+from roamcast.cli import app
 from roamcast.errors import FileError, InputError
 from roamcast.lab.live.collect import collect
 from roamcast.lab.live.network import LiveRun, read_network, read_one
@@ -80,10 +82,28 @@ def test_numbers_that_follow_from_keys_are_replaced_and_told(tmp_path: Path) -> 
     live = read_one(str(tmp_path))
     assert live.result.metrics["delivered"] == 2
     assert live.names == {
-        DERIVED_FROM: "node 1999999999",
-        DERIVED_FROM + 1: "node 2000000001",
+        DERIVED_FROM: "n1999999999",
+        DERIVED_FROM + 1: "n2000000001",
     }
     assert reasons(live) == {3: LossReason.UNKNOWN}
+
+
+def test_why_takes_what_publish_printed_and_speaks_of_nodes_by_name(tmp_path: Path) -> None:
+    alice, bob = 2_000_000_001, 1_999_999_999
+    two_nodes(tmp_path, (alice, bob))
+    sequences = [row["sequence"] for row in read_one(str(tmp_path)).result.tables["publications"].to_pylist()]
+
+    def why(event: str) -> Result:
+        return CliRunner().invoke(app, ["why", str(tmp_path), "--event", event])
+
+    for publisher in (str(alice), f"n{alice}", str(DERIVED_FROM + 1)):
+        told = why(f"{publisher}:{sequences[0]}")
+        assert told.exit_code == 0, told.output
+        assert f"n{bob} ({bob})" in told.stdout and str(DERIVED_FROM) not in told.stdout, told.stdout
+    unknown = why(f"{alice}:999")
+    assert unknown.exit_code == 1 and "was not published in this run" in unknown.stderr
+    misspelt = why(f"n{alice}0:1")
+    assert misspelt.exit_code == 2 and f"did you mean `n{alice}`?" in misspelt.stderr
 
 
 def test_a_node_that_was_down_is_the_reason(tmp_path: Path) -> None:

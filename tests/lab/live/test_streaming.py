@@ -1,31 +1,32 @@
-"""`watch` on Spark: every segment once, whatever happens, and what was not counted is named."""
+"""`watch`: every segment once, whatever happens, and what was not counted is named."""
 
 import io
 import json
 import shutil
 import urllib.request
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from click.testing import CliRunner
-from pyspark.errors import PySparkException
 from rich.console import Console
 from tests.lab.live.segments import write_node, write_trace
 from tests.lab.live.test_windows import by_hand, published, random_trace, transmitted
+from tests.lab.storage.object_store import ObjectStore
 
 from roamcast.cli import app
 from roamcast.cli.mesh_page import MeshPage
-from roamcast.errors import FileError, InputError, RoamcastError
-from roamcast.lab.live import streaming
+from roamcast.errors import FileError, InputError
 from roamcast.lab.live.screen import WindowScreen
-from roamcast.lab.live.streaming import Numbers, read_unread, read_windows, watch
+from roamcast.lab.live.streaming import WatchState, read_unread, read_windows, watch
+from roamcast.lab.storage import Storage
 from roamcast.runtime.live.report.segments import SegmentId
-from roamcast.trace import Delivered, OverlayChanged, Subscribed
+from roamcast.trace import Delivered, OverlayChanged, Published, Record, Subscribed
 from roamcast.units import micros
 
-pytestmark = pytest.mark.spark
 SETTINGS: dict[str, Any] = {"window_s": 5.0, "late_s": 1_000.0, "once": True}
 
 
@@ -39,29 +40,6 @@ def rows_of(out: Path, run: str) -> list[dict[str, Any]]:
         for row in read_windows(str(out)).to_pylist()
         if row["run"] == run
     ]
-
-
-def test_a_worker_that_starts_too_late_on_a_busy_machine_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries: list[int] = []
-    enough = 3
-
-    def late(*_: Any) -> None:
-        tries.append(1)
-        if len(tries) < enough:
-            raise PySparkException("Timed out while waiting for the Python worker to connect back")
-
-    monkeypatch.setattr(streaming, "_stream", late)
-    folder, out = tmp_path / "traces", tmp_path / "out"
-    folder.mkdir()
-    watch(str(folder), str(out), **SETTINGS)
-    assert len(tries) == enough
-    tries.clear()
-    enough = 9
-    with pytest.raises(RoamcastError, match="connect back"):
-        watch(str(folder), str(out), **SETTINGS)
-    assert len(tries) == streaming.WORKER_TRIES
 
 
 def test_restarts_and_a_batch_cut_short_leave_what_one_look_at_everything_gives(tmp_path: Path) -> None:
@@ -85,7 +63,7 @@ def test_restarts_and_a_batch_cut_short_leave_what_one_look_at_everything_gives(
     deal(dealt[1::4])
 
     def die(_: pa.Table) -> None:
-        raise Killed  # after the table was written, before Spark notes that the batch is done
+        raise Killed  # after the table was written, before the state is
 
     with pytest.raises(Killed):
         watch(str(folder), str(out), **SETTINGS, on_table=die)
@@ -144,20 +122,96 @@ def test_an_output_belongs_to_one_watch(tmp_path: Path, monkeypatch: pytest.Monk
     (out / "watch.json").write_text("{")
     with pytest.raises(InputError, match=r"watch\.json: is no settings"):
         watch(str(folder), str(out), once=True)
-    (out / "watch.json").write_text('{"folder": "/", "window": 1, "late": 1}')
+    (out / "watch.json").write_text('{"folder": "/", "window": 1, "late": 1, "version": 2}')
     with pytest.raises(InputError, match="belongs to another folder, window or lateness"):
         watch(str(folder), str(out), once=True)
 
 
-def test_an_offset_is_a_few_ranges() -> None:
-    numbers = Numbers({})
+def test_what_was_read_is_a_few_ranges() -> None:
+    state = WatchState()
     for number in (3, 1, 2, 7, 6, 9):
-        numbers.add(SegmentId(5, 1, number))
-    numbers.add(SegmentId(5, 2, 0))
-    assert numbers.offset() == {"5-1": "1-3,6-7,9-9", "5-2": "0-0"}
-    assert SegmentId(5, 1, 2) in numbers and SegmentId(5, 1, 4) not in numbers
-    left = numbers.without(Numbers({"5-1": "0-6"}))
-    assert left == [SegmentId(5, 1, 7), SegmentId(5, 1, 9), SegmentId(5, 2, 0)]
+        state.add(SegmentId(5, 1, number))
+    state.add(SegmentId(5, 2, 0))
+    assert state.read == {"5-1": [(1, 3), (6, 7), (9, 9)], "5-2": [(0, 0)]}
+    assert [number for number in range(12) if state.has(SegmentId(5, 1, number))] == [1, 2, 3, 6, 7, 9]
+    assert not state.has(SegmentId(6, 1, 2))
+    random = Random(1)
+    numbers = random.sample(range(500), 400)
+    for number in numbers:
+        assert not state.has(SegmentId(8, 1, number))
+        state.add(SegmentId(8, 1, number))
+    known = [number for first, last in state.read["8-1"] for number in range(first, last + 1)]
+    assert known == sorted(numbers) and len(state.read["8-1"]) < 100
+
+
+def test_watch_and_its_output_may_be_in_an_object_store(tmp_path: Path, object_store: ObjectStore) -> None:
+    """The auditor's case: `watch s3://study/collected --out s3://study/figures --once`."""
+    trace = random_trace(4)
+    folder = Storage.open(object_store.uri("collected"))
+    for path in write_trace(tmp_path, trace):
+        folder.write(path.name, path.read_bytes())
+    out = object_store.uri("figures")
+    for _ in range(2):
+        ended = CliRunner().invoke(app, ["watch", str(folder), "--out", out, "--window", "5", "--once"])
+        assert ended.exit_code == 0, ended.output
+    assert sum(row["published"] for row in read_windows(out).to_pylist()) == len(trace.records[Published])
+
+
+def test_a_state_that_was_damaged_is_refused(tmp_path: Path) -> None:
+    folder, out = tmp_path / "traces", tmp_path / "out"
+    folder.mkdir()
+    write_trace(folder, random_trace(5))
+    watch(str(folder), str(out), **SETTINGS)
+    state = bytearray((out / "state").read_bytes())
+    state[-9] ^= 1
+    (out / "state").write_bytes(state)
+    with pytest.raises(FileError, match="state: is not as it was written"):
+        watch(str(folder), str(out), **SETTINGS)
+
+
+def minutes(folder: Path, run: int, stop: bool) -> None:
+    """A run of a minute, one every ten minutes: two nodes, an event each ten seconds."""
+    at = 600 * run
+    for node in (1, 2):
+        records: list[Record] = [Subscribed(micros(at), node, 1, "level > 3", True)]
+        for second in range(at + 5, at + 60, 10):
+            records += [transmitted(second, node, "data", 9)]
+            if node == 1:
+                records.append(published(second, 1, second, 5))
+            else:
+                records.append(Delivered(micros(second + 0.5), 2, 1, second, 1, True))
+        ends = micros(at + 60) if stop else None
+        write_node(folder, node, records, run=f"r{run:03d}", boot=run + 1, began=micros(at), stop=ends)
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_runs_that_ended_leave_no_state(tmp_path: Path, stop: bool) -> None:
+    """200 runs of a minute left 200 states and 39 MB in Spark's state store."""
+    folder, out = tmp_path / "traces", str(tmp_path / "out")
+    folder.mkdir()
+    counts, sizes = [], []
+    total = 16 if stop else 48
+    for run in range(total):
+        minutes(folder, run, stop)
+        watch(str(folder), out, window_s=10.0, late_s=60.0, once=True)
+        runs = msgspec.msgpack.decode((tmp_path / "out" / "state").read_bytes()[32:], strict=False)["runs"]
+        counts.append(len(runs))
+        sizes.append(len(msgspec.msgpack.encode(runs)))
+    steady = 1 if stop else 37  # six hours of silence are 36 runs
+    assert max(counts) == steady and counts[-10:] == [steady] * 10
+    assert max(sizes[-5:]) <= 1.05 * max(sizes[-10:-5])
+    rows = read_windows(out).to_pylist()
+    assert len({row["run"] for row in rows}) == total
+    by_run = {(row["run"], row["window"]): row["delivered"] for row in rows}
+    late = tmp_path / "late"
+    late.mkdir()
+    write_node(late, 3, [transmitted(30, 3, "data", 9)], run="r000", boot=99)  # of a run that ended long ago
+    for path in late.iterdir():
+        shutil.copy(path, folder)
+    watch(str(folder), out, window_s=10.0, late_s=60.0, once=True)
+    assert {(row["run"], row["window"]): row["delivered"] for row in read_windows(out).to_pylist()} == by_run
+    (reason,) = [row["reason"] for row in read_unread(out).to_pylist() if "closed" in row["reason"]]
+    assert reason == "1 records came after their window was closed"
 
 
 def test_a_person_sees_each_window_that_changed(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from roamcast.lab.play.packing import Columns
 from roamcast.lab.play.page import WHOLE, content
 from roamcast.lab.play.source import open_run
 from roamcast.lab.run.runs import RunResult, simulate
+from roamcast.lab.run.tables import EventLimit, records
 from roamcast.lab.sweep.experiment import experiment_from
 from roamcast.lab.sweep.folder import RunRecord, SweepFolder
 from roamcast.lab.why import inquest
@@ -116,6 +117,33 @@ def test_the_way_to_each_node_is_that_of_why(crowd: RunResult) -> None:
             while path[-1] in givers:
                 path.append(givers[path[-1]])
             assert tuple(reversed(path)) == way.path
+
+
+def test_sampled_events_have_their_best_possible_tree(crowd: RunResult) -> None:
+    limits = {
+        (row.publisher, row.sequence): row.at_most
+        for row in records(crowd.tables, EventLimit)
+        if row.fewest is not None
+    }
+    event = next(
+        EventId(p.publisher, p.sequence)
+        for p in records(crowd.tables, Published)
+        if (p.publisher, p.sequence) not in limits
+    )
+    for wanted, more in ((None, 0), (event, 1)):
+        _, columns = played(crowd, Selection(event=wanted))
+        served = 0
+        for e, first in enumerate(columns["best.first"][:-1]):
+            span = slice(first, columns["best.first"][e + 1])
+            hops = list(
+                zip(columns["best.sender"][span].tolist(), columns["best.t"][span].tolist(), strict=True)
+            )
+            key = (columns["event.publisher"][e], columns["event.sequence"][e])
+            assert len(set(hops)) == limits.get(key, len(set(hops)))
+            got = slice(columns["got.first"][e], columns["got.first"][e + 1])
+            assert not hops or set(columns["got.node"][got]) <= {*columns["best.node"][span], key[0]}
+            served += bool(hops)
+        assert served == len([count for count in limits.values() if count]) + more
 
 
 def test_a_part_of_a_run_has_its_own_clock_and_says_so(crowd: RunResult) -> None:
@@ -251,7 +279,7 @@ def test_a_live_trace_that_was_cut_off_plays_with_what_there_is(tmp_path: Path) 
     write_node(tmp_path, 2, [heard[1], wants, got])
     run = open_run(str(tmp_path))
     head, columns = unpacked(content(run))
-    assert head["labels"] == ["1", "2"] and head["runtime"] == "live" and head["laidOut"]
+    assert head["labels"] == ["n1", "n2"] and head["runtime"] == "live" and head["laidOut"]
     assert columns["got.node"].tolist() == [1] and head["texts"][columns["event.text"][0]] == HOSTILE
     assert any("links are what the nodes' underlays said" in note for note in head["notes"])
     assert HOSTILE not in Path(play([run], tmp_path / "page.html")).read_text()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.errors import InputError
+from roamcast.errors import FileError, InputError
 from roamcast.lab.published import FigureRow, known, load_figure, rows, rows_of_sweep, selected
 from roamcast.lab.published import reproduce as reproduce_module
 from roamcast.lab.published.agreement import decide
 from roamcast.lab.published.figure import PROFILES
 from roamcast.lab.published.formula import evaluate, metrics_in
-from roamcast.lab.published.reproduce import Reproduction, estimate, planned, reproduce
+from roamcast.lab.published.reproduce import Reproduction, commit, estimate, planned, reproduce
 from roamcast.lab.published.standing import told
 from roamcast.lab.sweep.experiment import cells
 from roamcast.lab.sweep.results import Description, Results, Run
@@ -142,14 +142,31 @@ def test_how_much_ours_differs_and_how_exactly_theirs_can_be_read(tmp_path: Path
     st.floats(0, 5),
     st.tuples(st.floats(-10, 10), st.floats(-10, 10)).map(sorted),
     st.sampled_from([None, "lower", "higher"]),
+    st.floats(0, 2),
 )
-def test_no_verdict_comes_of_a_wider_interval(
-    mean: float, half: float, more: float, agreed: list[float], better: str | None
+def test_no_verdict_comes_of_a_wide_interval(
+    mean: float, half: float, more: float, agreed: list[float], better: str | None, narrow: float
 ) -> None:
     low, high = agreed
-    narrow = decide(SampleMean(9, mean, 1.0, mean - half, mean + half), (low, high), better)
-    wide = decide(SampleMean(9, mean, 1.0, mean - half - more, mean + half + more), (low, high), better)
-    assert wide in (narrow, "undecided")
+    first = decide(SampleMean(9, mean, 1.0, mean - half, mean + half), (low, high), better, narrow)
+    wider = SampleMean(9, mean, 1.0, mean - half - more, mean + half + more)
+    wide = decide(wider, (low, high), better, narrow)
+    # Of two narrow ones the wider may still reach the range that the other has left.
+    assert wide in (first, "undecided") or (wide == "agrees" and half + more <= narrow + 1e-9)
+    assert decide(wider, (low, high), better) in (first, "undecided")  # a claim never agrees by that
+
+
+def test_a_number_agrees_where_a_narrow_interval_reaches_the_published_one(tmp_path: Path) -> None:
+    close: dict[str, Any] = {"delivery_ratio": [[0.9995, 1.0005]] * 6}
+    row = judged(tmp_path, CSMA_AT_2 + "published = 1.02\ntolerance = '2%'", **close)
+    assert (row.low, row.high) == pytest.approx((1.0 - 0.00635, 1.0 + 0.00635), abs=1e-4)
+    assert row.verdict == "agrees"  # it reaches 0.9996, and half of it is 0.6% of 1.02
+    row = judged(tmp_path, CSMA_AT_2 + "published = 1.03\ntolerance = '2%'", **close)
+    assert row.verdict == "differs"  # from 1.0094
+    wider: dict[str, Any] = {"delivery_ratio": [[0.995, 1.005]] * 6}  # 1 ± 0.0635, more than 5%
+    assert judged(tmp_path, CSMA_AT_2 + "published = 1.02\ntolerance = '2%'", **wider).verdict == "undecided"
+    claim = judged(tmp_path, CSMA_AT_2 + "claim = { at_least = 1.0 }", **close)
+    assert claim.verdict == "undecided"
 
 
 def test_one_seed_decides_nothing() -> None:
@@ -522,7 +539,8 @@ def test_a_tiny_figure_from_the_command_to_the_pages(tmp_path: Path) -> None:
     assert "Of 1 published numbers: 1 differ" in page
     results_page = (tmp_path / "results.md").read_text()
     assert "**Of 1 published numbers: 1 differ; of 1 claims in words: 1 agree.**" in results_page
-    assert "seeds from 501 on" in results_page and "commit " in results_page
+    assert f"nowhere: profile `quick`, commit {commit()}, seeds 501, 502." in results_page
+    assert {row.commit for row in found.rows} == {commit()}
     table = "| nowhere | published numbers | 1 | 0 | 0 | 1 | 0 | 0 | 0 |\n"
     assert table in results_page and table in readme.read_text()
     assert readme.read_text().startswith("before\n<!-- reproduction: begin -->\n| work |")
@@ -531,6 +549,18 @@ def test_a_tiny_figure_from_the_command_to_the_pages(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="use --resume"):
         again(False)
     assert again(True).rows == found.rows and Path(found.page).read_text() == page  # nothing left to run
+    # A later call for another figure has these rows beside its own, under the commit that they say.
+    earlier = tmp_path / "earlier.json"
+    told_before = [msgspec.structs.replace(row, figure="other", commit="0123") for row in found.rows]
+    earlier.write_bytes(msgspec.json.encode(told_before))
+    (published / "paper" / "other.toml").write_text((published / "paper" / "figure.toml").read_text())
+    assert again(True, beside=[earlier]).rows == found.rows
+    both = (tmp_path / "results.md").read_text()
+    assert both.startswith(results_page.partition("Roamcast 0")[0]) and "`paper/other`" in both
+    assert f"commit {commit()} and 0123, seeds" in both and "Of 2 published numbers: 2 differ" in both
+    earlier.write_text("[{}]")
+    with pytest.raises(FileError, match="holds no rows"):
+        again(True, beside=[earlier])
     other = again(True, seeds=3)  # fewer than the cell has: only these are judged
     assert all(set(row.seeds) <= {501, 502, 503} for row in other.rows)
     with pytest.raises(InputError, match="holds another experiment"):

@@ -9,12 +9,23 @@ from hypothesis import strategies as st
 
 from roamcast.lab.run import metrics
 from roamcast.lab.run.metrics import COLUMNS, METRICS, Figure, measure, query
-from roamcast.lab.run.tables import Derived, Expected, ReachedNodes, RunInfo, Tables, tables, with_run
+from roamcast.lab.run.tables import (
+    AttainablePair,
+    Derived,
+    EventLimit,
+    Expected,
+    ReachedNodes,
+    RunInfo,
+    Tables,
+    tables,
+    with_run,
+)
 from roamcast.lab.spark.session import session
 from roamcast.trace import (
     Delivered,
     FaultHappened,
     HandedOff,
+    LinkChanged,
     LoadSampled,
     OnAir,
     OverlayChanged,
@@ -27,7 +38,8 @@ from roamcast.trace import (
 from roamcast.units import micros
 
 # The names of the design, in its order; ours are `underlay_bytes`, `update_bytes`, what begins with `air_` or
-# `noise`, `forwarders_mean` and `channels_mean`.
+# `noise`, `forwarders_mean`, `channels_mean`,
+# `degree_mean`, `link_changes_per_s` and `limit_events`.
 NAMES = [
     "published",
     "expected",
@@ -41,6 +53,7 @@ NAMES = [
     "latency_p95",
     "hops_mean",
     "control_messages",
+    "control_sent",
     "control_bytes",
     "data_messages",
     "data_bytes",
@@ -66,12 +79,22 @@ NAMES = [
     "noise_ratio",
     "path_hops_mean",
     "path_hops_network",
+    "degree_mean",
+    "link_changes_per_s",
     "handoffs",
     "handoff_ms_mean",
     "lost_in_handoff",
     "reordered",
     "broker_load_max",
     "broker_load_mean",
+    "limit_delivery",
+    "delivery_of_limit",
+    "latency_excess_p50",
+    "latency_excess_p95",
+    "limit_events",
+    "limit_transmissions",
+    "transmissions_of_limit",
+    "airtime_of_limit",
     "sim_events",
     "wall_s",
 ]
@@ -99,8 +122,11 @@ def sent(
     attempt: int = 1,
     layer: str = "strategy",
     message: str = "m",
+    sequence: int | None = None,  # of the event that it carries
 ) -> Transmitted:
-    return Transmitted(micros(t), 0, None, kind, message, size, attempt, 10, None, None, own, 2, 0, 0, layer)
+    publisher = None if sequence is None else 0
+    how = (attempt, 10, publisher, sequence, own)
+    return Transmitted(micros(t), 0, None, kind, message, size, *how, 2, 0, 0, layer)
 
 
 def aired(t: float, protocol: str, octets: int) -> OnAir:
@@ -143,9 +169,9 @@ def small_run() -> Tables:
         sent(9.9, "control", 1000, layer="underlay"),
         sent(10, "control", 10),
         sent(11, "control", 20, own=False, layer="underlay"),
-        sent(12, "control", 30),
-        sent(13, "data", 300),
-        sent(13.1, "data", 300, attempt=2),
+        sent(12, "control", 30, attempt=2),  # the first attempt fell into the warm-up
+        sent(13, "data", 300, sequence=1),
+        sent(13.1, "data", 300, attempt=2, sequence=1),
         aired(9.9, "udp", 1000),
         aired(10, "arp", 42),
         aired(13, "udp", 342),
@@ -172,6 +198,16 @@ def small_run() -> Tables:
         overlay(30, 6, "grouped", role="channel", value=3.0),
         overlay(40, 6, "grouped", role="channel", value=0.0),
         overlay(20, 3, "grouped", role="channel", value=1.0),  # for 10 s, until its crash
+        AttainablePair(0, 1, 1, micros(10.05)),
+        AttainablePair(0, 1, 2, micros(10.1)),
+        AttainablePair(0, 1, 3, micros(10.2)),
+        AttainablePair(0, 2, 1, micros(20)),
+        EventLimit(0, 1, micros(10.3), 4, 1, 2),  # node 2 is served too late
+        EventLimit(0, 2, micros(30), 4, None, None),  # of which the fewest broadcasts were not computed
+        LinkChanged(micros(2), 0, 1, True, True),  # both directions, 50 s after the warm-up
+        LinkChanged(micros(60), 0, 1, True, False),
+        LinkChanged(micros(50), 2, 1, False, True),  # one direction, 20 s
+        LinkChanged(micros(70), 2, 1, False, False),
         ReachedNodes(0, 0, 5, 5, 5),  # in the warm-up
         ReachedNodes(0, 1, 4, 1, 0),
         ReachedNodes(0, 2, 6, 4, 3),
@@ -195,6 +231,7 @@ SMALL_RUN: dict[str, Figure] = {
     "latency_p95": 0.38,  # 0.1, 0.2, 0.4: nine tenths of the way from the second to the third
     "hops_mean": (1 + 2 + 4) / 3,
     "control_messages": 3,
+    "control_sent": 2,
     "control_bytes": 60,
     "data_messages": 2,
     "data_bytes": 600,
@@ -220,12 +257,22 @@ SMALL_RUN: dict[str, Figure] = {
     "noise_ratio": 5 / 10,
     "path_hops_mean": 5 / 2,
     "path_hops_network": 20 / 10,
+    "degree_mean": (2 * 50 + 20) / 100 / 10,
+    "link_changes_per_s": 3 / 100,
     "handoffs": None,
     "handoff_ms_mean": None,
     "lost_in_handoff": None,
     "reordered": None,
     "broker_load_max": None,
     "broker_load_mean": None,
+    "limit_delivery": 4 / 5,
+    "delivery_of_limit": 2 / 4,
+    "latency_excess_p50": 0.2,
+    "latency_excess_p95": 0.29,  # 0.05, 0.2, 0.3
+    "limit_events": 1,
+    "limit_transmissions": 1,
+    "transmissions_of_limit": 2 / 1,
+    "airtime_of_limit": (5 * 10) / (2 * 4),  # one event of two needs 4 us
     "sim_events": 1234,
     "wall_s": 0.5,
 }
@@ -280,7 +327,7 @@ def test_an_empty_run_counts_zero_and_has_no_ratios() -> None:
     counts = {name for name, figure in measured.items() if figure == 0}
     assert counts == {
         *("published", "expected", "delivered", "duplicates", "misdelivered"),
-        *("control_messages", "control_bytes", "data_messages", "data_bytes"),
+        *("control_messages", "control_sent", "control_bytes", "data_messages", "data_bytes"),
         *("underlay_bytes", "update_bytes", "noise", "noise_relayed"),
     }
     assert all(figure is None for name, figure in measured.items() if name not in counts)
@@ -386,8 +433,8 @@ def test_spark_measures_many_runs_by_the_same_text_and_to_the_same_digit() -> No
         )
         # In one chunk: PySpark 4.3 loses whatever follows an empty chunk of an Arrow table.
         spark.createDataFrame(together.combine_chunks()).createOrReplaceTempView(name)
-    rows = [(run, i.warmup, i.duration, i.sim_events, i.wall_s) for run, (_, i) in runs.items()]
-    schema = "run string, warmup bigint, duration bigint, sim_events bigint, wall_s double"
+    rows = [(run, i.nodes, i.warmup, i.duration, i.sim_events, i.wall_s) for run, (_, i) in runs.items()]
+    schema = "run string, nodes bigint, warmup bigint, duration bigint, sim_events bigint, wall_s double"
     spark.createDataFrame(rows, schema).createOrReplaceTempView("runs")
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"  # where a division by zero raises
 

@@ -182,7 +182,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 
 def test_missing_corrupt_and_foreign_files_are_named(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(FileError, match="is no folder"):
+    with pytest.raises(FileError, match=r"run\.json: is missing"):
         lab.read(out)
     lab.write(lab.tables(Trace()), RUN, out)
     (out / "links.parquet").write_bytes(b"not parquet at all")
@@ -224,13 +224,14 @@ def test_the_documentation_names_every_table_and_column() -> None:
 
 def test_a_folder_of_the_first_schema_is_read_without_motion(tmp_path: Path) -> None:
     lab.write(lab.tables(one_of_each(), FOLLOWS), RUN, tmp_path / "out")
-    (tmp_path / "out" / "motion.parquet").unlink()
+    for name in ("motion", "limits", "attainable"):
+        (tmp_path / "out" / f"{name}.parquet").unlink()
     with pytest.raises(FileError, match=r"motion\.parquet: is missing"):
         lab.read(tmp_path / "out")
     path = tmp_path / "out" / "run.json"
-    path.write_text(path.read_text().replace('"schema": 2,', ""))
-    assert len(lab.read(tmp_path / "out")["motion"]) == 0
+    path.write_text(path.read_text().replace('"schema": 3,', ""))
+    assert [len(lab.read(tmp_path / "out")[name]) for name in ("motion", "limits", "attainable")] == [0, 0, 0]
     assert lab.read_run(tmp_path / "out").schema == 1
-    path.write_text(path.read_text().replace('"seed"', '"schema": 3, "seed"'))
-    with pytest.raises(FileError, match="has schema 3 of the trace; this version reads 1 to 2"):
+    path.write_text(path.read_text().replace('"seed"', '"schema": 4, "seed"'))
+    with pytest.raises(FileError, match="has schema 4 of the trace; this version reads 1 to 3"):
         lab.read(tmp_path / "out")

@@ -160,3 +160,14 @@ def test_workers_run_this_interpreter_and_leave_nothing_behind() -> None:
 def run(script: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(script)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+
+
+def test_what_java_says_at_every_start_is_no_complaint() -> None:
+    """Java was killed while it started: it was said to have complained of its own log level."""
+    log = session_module._Log()
+    with log.file:
+        log.file.write(b"Using Spark's default log4j profile: error.properties\n")
+        log.file.write(b'Setting Spark log level to "ERROR".\nSetting default log level to "ERROR".\n')
+        assert log.first_complaint() == ""
+        log.file.write(b"Error: Could not find or load main class x\n")
+        assert log.first_complaint() == "Error: Could not find or load main class x"

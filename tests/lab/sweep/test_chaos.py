@@ -83,7 +83,7 @@ def test_a_changed_table_is_refused_by_whoever_reads_it(copy: tuple[Experiment, 
     file.write_bytes(content)
     folder = SweepFolder(out)
     with pytest.raises(FileError, match=f"{file}: has not the digest"):
-        check.table_of(session(), folder.storage, folder.segments(), "deliveries")
+        check.table_of(session(), folder, "deliveries")
 
 
 @pytest.mark.spark
@@ -92,14 +92,13 @@ def test_a_figure_that_sparks_sql_does_not_confirm_is_an_error_with_run_and_metr
 ) -> None:
     _, out = copy
     folder = SweepFolder(out)
-    segments = folder.segments()
     records = list(folder.records().values())[:3]
-    check.check_figures(session(), folder.storage, segments, records, ["pairs"])
+    check.check_figures(session(), folder, records, ["pairs"])
     delivered = records[1].figures["delivered"]
     assert delivered is not None
     records[1].figures["delivered"] = delivered + 1
     with pytest.raises(RoamcastError, match=rf"of run {records[1].run}, delivered is \d+ as .* and \d+ by"):
-        check.check_figures(session(), folder.storage, segments, records, ["pairs"])
+        check.check_figures(session(), folder, records, ["pairs"])
 
 
 def test_a_sample_is_drawn_from_large_sweeps_only(copy: tuple[Experiment, Path]) -> None:
@@ -196,14 +195,17 @@ def test_storage_that_workers_and_driver_do_not_share_is_said(tmp_path: Path) ->
     from roamcast.lab.sweep.sweep import Sweep
 
     experiment = experiment_in(tmp_path, 1)
-    made = Sweep(experiment, tmp_path / "out", resume=False)
-    made.claim()
-    committed = made.job().work([0], 0)
-    made.check_is_seen([*committed, "/elsewhere/manifest/x.json"])
+    with Sweep(experiment, tmp_path / "out", resume=False) as made:
+        made.claim()
+        committed = made.job().work([0], 0)
+        made.check_is_seen([*committed, "/elsewhere/manifest/x.json"])
     for manifest in (tmp_path / "out" / "manifest").iterdir():
         manifest.unlink()
-    with pytest.raises(FileError, match=r"not seen here; allowed: storage that every machine sees"):
-        Sweep(experiment, tmp_path / "out", resume=True).check_is_seen(committed)
+    with (
+        Sweep(experiment, tmp_path / "out", resume=True) as made,
+        pytest.raises(FileError, match=r"not seen here; allowed: storage that every machine sees"),
+    ):
+        made.check_is_seen(committed)
 
 
 def call(*arguments: object) -> Result:

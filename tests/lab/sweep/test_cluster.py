@@ -23,6 +23,8 @@ from tests.lab.storage.object_store import (  # noqa: F401
 )
 
 from roamcast.cli import app
+from roamcast.event import Event
+from roamcast.lab.live.archive import Archived, archive
 from roamcast.lab.recordings.contacts import read_plan
 from roamcast.lab.spark import session, settings
 from roamcast.lab.spark.session import mapped
@@ -126,6 +128,14 @@ def test_workers_that_share_only_an_object_store_give_the_same_tables(
     said = roamcast("sweep", experiment, "--out", store, *on_cluster, "--conf", "spark.task.cpus=1")
     assert f"{RUNS} of {RUNS} runs ended well" in said
     assert sorted_tables(store) == local_tables
+
+    groups = object_store.uri("groups")
+    assert "would have cost least" in roamcast("groups", store, "--k", "1", "--out", groups, *on_cluster)
+    assert list(Storage.open(groups).files()) == ["costs.parquet", "members.parquet"]
+
+    events = object_store.uri("events")
+    archive([Archived(n, Event(1, n, {"level": n})) for n in range(9)], events)
+    assert roamcast("archive", "query", "level > 5", "--archive", events, *on_cluster).endswith("3 events\n")
 
     spark = session.session()
     assert spark.sparkContext.master == cluster.master, "else it proves nothing"

@@ -41,7 +41,7 @@ def test_the_short_table_of_the_demo_fits_eighty_columns() -> None:
     cells = range(len(STRATEGIES.own_names()) * len(AREAS))
     wide = {1: 0.1234567, 2: 0.9999999}
     many = {1: 1_234_567.0, 2: 7_654_321.0}
-    names = ("delivery_ratio", "delivery_ratio_reachable", "latency_p50", "hops_mean")
+    names = ("delivery_ratio", "delivery_of_limit", "latency_p50", "hops_mean")
     figures = {name: dict.fromkeys(cells, wide) for name in names}
     figures |= {name: dict.fromkeys(cells, many) for name in ("control_bytes", "data_bytes")}
     figures["delivered"] = {cell: {1: 10.0, 2: 10.0} for cell in cells}

@@ -17,10 +17,10 @@ from roamcast.lab.run.tables import TABLES
 from roamcast.lab.spark.session import session
 from roamcast.lab.spark.settings import TASK_FAILURES_MAX
 from roamcast.lab.sweep.experiment import Experiment, experiment_from
-from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES, SweepFolder
-from roamcast.lab.sweep.jobs import Item, SweepJob, batched
+from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES, RunRecord, SweepFolder
+from roamcast.lab.sweep.jobs import BATCH_SECONDS, CLUSTER_CORES, Item, SweepJob, batched
 from roamcast.lab.sweep.summary import spread
-from roamcast.lab.sweep.sweep import Progress, sweep
+from roamcast.lab.sweep.sweep import Progress, Sweep, sweep
 
 WALKERS: dict[str, Any] = {
     "scenario": {"name": "walkers", "duration": 20.0, "warmup": 2.0, "seed": 3},
@@ -222,4 +222,43 @@ def test_batches_hold_each_item_once_longest_first_and_end_small() -> None:
     weights = [batch.weight for batch in made]
     assert weights == sorted(weights, reverse=True) and weights[-1] <= 8
     assert made[0] == (1, (0,), 5000.0), "the longest item is alone and first"
-    assert len(made) < 100 and max(len(batch.items) for batch in made) <= 256
+    assert len(made) < 120 and max(len(batch.items) for batch in made) <= 256, "4,000 s, of 60 s at most"
+
+
+def test_on_a_cluster_batches_are_cut_by_time_whatever_cores_are_seen_at_the_start() -> None:
+    """With dynamic allocation a cluster of 400 cores answered 2, and used 33 (the audit's D7)."""
+    short, long = (
+        [Item(number, 0.5) for number in range(3_000)],
+        [Item(number, 30.0) for number in range(3_000)],
+    )
+    for items, least in ((short, 250), (long, 1_500)):
+        made = batched([items], CLUSTER_CORES, BATCH_SECONDS[0])
+        assert len(made) >= least and sum(len(batch.items) for batch in made) == 3_000
+        assert max(batch.weight for batch in made) <= BATCH_SECONDS[1]
+    assert min(batch.weight for batch in batched([short], CLUSTER_CORES, BATCH_SECONDS[0])[:-1]) == 5.0
+    assert len(batched([[Item(n, 0.5) for n in range(100_000)]], CLUSTER_CORES, BATCH_SECONDS[0])) < 2_500
+
+
+def test_one_seed_of_each_cell_comes_first_and_the_longest_cell_next(tmp_path: Path) -> None:
+    """A rate of 100 took 52 times as long as one of 0.5, and was planned last (D8)."""
+    axes: dict[str, list[Any]] = {"workload.rate": [0.5, 0.6, 100.0, 0.7], "world.nodes": [8, 9]}
+    experiment = walkers(25, axes)
+    with Sweep(experiment, tmp_path / "out", resume=False) as made:
+        made.claim()
+        first = [item.number for item in made.next()]
+        assert first == [cell * 25 for cell in range(8)]
+        records: list[tuple[RunRecord, dict[str, pa.Table]]] = []
+        for number in first:
+            plan = experiment.run(number)
+            seconds = 26.0 if plan.axes["workload.rate"] == 100.0 else 0.5
+            records.append((RunRecord(run=plan.run, status="ok", seconds=seconds, attempt=1), {}))
+        made.folder.commit(records, [])
+        rest = made.next()
+        assert len(rest) == 192
+        batches = batched([rest], 2)
+        longest = {number for cell in (4, 5) for number in range(cell * 25 + 1, cell * 25 + 25)}
+        done = [number for batch in batches for number in batch.items]
+        assert set(done[: len(longest)]) == longest and batches[0].items[0] in longest
+    few = walkers(3)
+    with Sweep(few, tmp_path / "few", resume=False) as made:
+        assert len(made.next()) == 12, "not worth a second Spark job"

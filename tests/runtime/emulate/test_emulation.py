@@ -96,7 +96,9 @@ def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut(tmp_path: Path) 
         assert reachable >= 0.95
     missing = explain(result.tables, result.info)
     assert LossReason.UNKNOWN not in counts(missing)
-    assert counts(missing)[LossReason.NO_PATH] >= len(missing) - 4
+    # The cut is over within the limit's deadline, so a strategy that keeps events could have served them.
+    found = counts(missing)
+    assert found.get(LossReason.NO_PATH, 0) + found.get(LossReason.NOT_SENT, 0) >= len(missing) - 4
     air = metrics["air_bytes"]
     data = metrics["data_bytes"]
     assert air is not None and data is not None and air > data + 42  # headers are around what the node counts

@@ -7,9 +7,9 @@ if it is the publisher, since the same boot, or keeps it in a table, as a broker
 
 With tables of two to eight entries evictions are the rule. There an event counts as held if a broker has it
 in its table when the stillness is over: what is evicted everywhere is nobody's. Two events may change places
-if one of them, or one between them, was evicted or has expired, because events name their predecessors. A
-publisher that crashed does not know its last event; so the order is asked for within one boot. What a node
-kept itself is handed to a new subscription at once, whatever it had to evict.
+if the earlier one, or one between them, was evicted before the later one came, because events name their
+predecessors. A publisher that crashed does not know its last event; so the order is asked for within one
+boot. What a node kept itself is handed to a new subscription at once, whatever it had to evict.
 """
 
 from collections import Counter
@@ -177,26 +177,35 @@ class Schedule:
         """Each subscription gets a publisher's events in their order, those from before it first. What a full
         table has pushed out may come later, from a broker that still had it."""
         network = self.network
-        evicted = {(drop.publisher, drop.sequence) for drop in network.drops(DropReason.STORE_FULL)}
-        if self.conditions.full:
-            evicted |= {event for event, end in self.ends.items() if end <= network.engine.now}
+        evicted: dict[tuple[NodeId | None, int | None], Micros] = {}  # when first, anywhere
+        for drop in network.drops(DropReason.STORE_FULL):
+            evicted.setdefault((drop.publisher, drop.sequence), drop.t)
         for node in range(self.nodes):
             changes = [at for at, who in self.subscribed if who == node]
             for since, until in pairwise([*changes, network.engine.now + 1]):
                 first = (
                     since + self.conditions.full
                 )  # what a node keeps itself comes at once, and may have gaps
-                keys = [key for at, who, key in network.delivered if who == node and first <= at < until]
+                at_of = {key: at for at, who, key in network.delivered if who == node and first <= at < until}
                 in_order: dict[tuple[NodeId, int], list[int]] = {}
-                for key in keys:
+                for key in at_of:
                     boot = self.born_in[key] if self.conditions.full else 0
                     in_order.setdefault((key.publisher, boot), []).append(key.sequence)
                 for (publisher, _), sequences in in_order.items():
-                    gaps = [number for who, number in evicted if who == publisher and number is not None]
+                    # Only what was gone when the first of the two came, and lies before it in the chain.
+                    gaps = [
+                        (number, at)
+                        for (who, number), at in evicted.items()
+                        if who == publisher and number is not None
+                    ]
                     wrong = [
                         (earlier, later)
                         for earlier, later in combinations(sequences, 2)
-                        if earlier > later and not any(later <= gap <= earlier for gap in gaps)
+                        if earlier > later
+                        and not any(
+                            later <= gap < earlier and at <= at_of[EventId(publisher, earlier)]
+                            for gap, at in gaps
+                        )
                     ]
                     assert not wrong, f"{self.about}: node {node}, since {since}: {publisher} {sequences}"
 

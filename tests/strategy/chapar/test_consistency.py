@@ -131,7 +131,7 @@ def test_bounds_of_answers_are_traced() -> None:
         chapar.on_receive(sender, CODEC.encode(Check(b"other", b"")))
     for publisher in range(2 * PART):  # each names an event before it that never came
         event = Event(publisher, 2, {}, event_class=EventClass.MEMORIZED, lifetime=600 * SECOND)
-        chapar.on_receive(1, CODEC.encode(Memorized(event, 0, 0, (1, 600 * SECOND))))
+        chapar.on_receive(1, CODEC.encode(Memorized(event, 0, 0, ((1, 600 * SECOND),))))
     chapar.on_receive(2, CODEC.encode(Check(b"", b"", True)))
     details = {record.detail for record in host.records if isinstance(record, Dropped)}
     assert {"pending_max", "PART"} <= details

@@ -203,7 +203,7 @@ def test_what_is_sent_can_be_read_with_the_same_meaning() -> None:
     for message in (
         Carry(event, b"\x05", 3, b"\x01"),
         Carry(event, None, 0),
-        Memorized(event, 1, 2, (1, 3)),
+        Memorized(event, 1, 2, ((1, 3),)),
         InterestChange(1, 2, b"\x03", True),
         Lists(((1, 2),), None, ((3, 4),)),
         Records((InterestRegister(1, 2, (b"\x01",)),)),

@@ -9,7 +9,7 @@ from roamcast.kit.protocol import MessageLayer
 from roamcast.strategy.chapar import inbox
 from roamcast.strategy.chapar.inbox import EventRelation, Inbox
 from roamcast.strategy.chapar.memorized_event_table import Memo
-from roamcast.strategy.chapar.messages import CODEC
+from roamcast.strategy.chapar.messages import CHAIN_MAX, CODEC, Chain
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import SECOND
@@ -36,7 +36,7 @@ class Reader:
     ) -> bool:
         wanted = 0 if interest is EventRelation.NONE else 1
         event = Event(3, sequence, {"a": wanted}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
-        before = None if previous is None else (previous, LIFETIME)
+        before = () if previous is None else ((previous, LIFETIME),)
         return self.inbox.take(Memo(event, 0, self.host.now() + LIFETIME, 2, before), interest)
 
 
@@ -107,9 +107,51 @@ def test_what_is_offered_or_missing_is_waited_for() -> None:
 def test_a_predecessor_that_has_expired_is_not_waited_for() -> None:
     reader = Reader()
     event = Event(3, 2, {"a": 1}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
-    late = Memo(event, 0, reader.host.now() + LIFETIME - 10 * SECOND, 0, (1, 5 * SECOND))
+    late = Memo(event, 0, reader.host.now() + LIFETIME - 10 * SECOND, 0, ((1, 5 * SECOND),))
     assert reader.inbox.take(late, EventRelation.MAY_MATCH)
     assert reader.got == [2]
+
+
+def test_where_the_predecessor_has_expired_the_one_before_it_that_lives_longer_is_waited_for() -> None:
+    reader = Reader()
+    event = Event(3, 3, {"a": 1}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
+    chain = ((2, 5 * SECOND), (1, LIFETIME // 2))
+    late = Memo(event, 0, reader.host.now() + LIFETIME - 10 * SECOND, 0, chain)
+    assert not reader.inbox.take(late, EventRelation.MAY_MATCH)
+    reader.take(1, None)
+    assert reader.got == [1, 3]
+
+
+def test_one_that_expires_while_it_is_waited_for_leaves_the_wait_to_the_one_before_it() -> None:
+    reader = Reader()
+    event = Event(3, 3, {"a": 1}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)
+    chain = ((2, 2 * SECOND), (1, LIFETIME // 2))
+    assert not reader.inbox.take(
+        Memo(event, 0, reader.host.now() + LIFETIME, 0, chain), EventRelation.MAY_MATCH
+    )
+    reader.host.advance(3 * SECOND)
+    assert reader.got == []
+    reader.take(1, None)
+    assert reader.got == [1, 3]
+
+
+def test_a_chain_names_the_latest_event_and_before_it_only_what_outlives_all_after_it() -> None:
+    """Published at 0, 1, 2, 3 s with lifetimes of 100, 10, 50 and 20 s; the next one at 5 s."""
+    chain: Chain = ()
+    for sequence, lifetime in enumerate((100, 10, 50, 20)):
+        event = Event(3, sequence, event_class=EventClass.MEMORIZED, lifetime=lifetime * SECOND)
+        memo = Memo(event, 0, (sequence + lifetime) * SECOND, 0, chain)
+        chain = memo.chain((sequence + 1) * SECOND)
+    assert memo.chain(5 * SECOND) == ((3, 18 * SECOND), (2, 47 * SECOND), (0, 95 * SECOND))
+
+
+def test_a_chain_is_bounded_and_keeps_the_latest() -> None:
+    chain: Chain = ()
+    for sequence in range(3 * CHAIN_MAX):  # each dies before all those before it
+        lifetime = (100 - sequence) * SECOND
+        event = Event(3, sequence, event_class=EventClass.MEMORIZED, lifetime=lifetime)
+        chain = Memo(event, 0, lifetime, 0, chain).chain(0)
+    assert [number for number, _ in chain] == list(range(3 * CHAIN_MAX - 1, 2 * CHAIN_MAX - 1, -1))
 
 
 def test_a_crash_does_not_make_an_event_come_twice() -> None:

@@ -22,7 +22,7 @@ from roamcast.strategy.chapar.options import PRESETS
 from roamcast.streams import stream
 from roamcast.trace import DropReason, OverlayChanged, Transmitted
 from roamcast.underlay.olsr import OlsrOptions
-from roamcast.units import SECOND, NodeId
+from roamcast.units import SECOND, NodeId, micros
 
 # Figure 3.
 
@@ -532,6 +532,20 @@ def test_a_dismissed_broker_that_subscribes_alone_gets_what_it_kept_in_the_publi
     assert [key for _, node, key in network.delivered if node == 2] == [first.id, second.id]
 
 
+def test_a_publisher_that_comes_back_knows_the_chain_of_its_stored_events() -> None:
+    network = Network(2, durable=True)
+    network.run(INTERVAL)
+    sequences = [network.publish(0, {}, lifetime=each).sequence for each in (900.0, 300.0, 600.0)]
+    network.crash(0)
+    network.run(1)
+    network.restart(0)
+    network.connect(line(2))
+    network.run(3 * INTERVAL)
+    chains = [memo.previous for memo in network.places[1].chapar.tables.events.entries()]
+    assert [[number for number, _ in each] for each in chains] == [[], sequences[:1], sequences[1::-1]]
+    assert chains[2] == ((sequences[1], micros(300.0)), (sequences[0], micros(900.0)))
+
+
 # Table 1 under random schedules (`schedules.py`).
 
 
@@ -540,6 +554,13 @@ def test_memorized_events_reach_whoever_was_reachable_exactly_once_while_network
     seed: int,
 ) -> None:
     play(seed, "partitions")
+
+
+@pytest.mark.parametrize(("seed", "name"), [(324005, "crashes"), (325840, "olsr")])
+def test_an_event_does_not_overtake_an_older_one_that_lives_longer_than_the_one_between(
+    seed: int, name: str
+) -> None:
+    play(seed, name)
 
 
 @pytest.mark.parametrize("seed", range(100, 120))

@@ -188,7 +188,7 @@ def test_usnv_is_whoever_wants_it_and_is_not_known_to_have_it() -> None:
 def test_a_predecessor_is_missing_while_it_lives() -> None:
     events = memorized(9)
     entry = memo(5, 100)
-    entry.previous = (4, 30)  # lives 30 longer, as of publication
+    entry.previous = ((4, 30),)  # lives 30 longer, as of publication
     events.keep(entry, 0)
     assert events.missing(20) == [EventId(1, 4)]
     assert events.missing(30) == []

@@ -84,8 +84,10 @@ def play(
     adapt: bool = False,
     defaults: bool = False,
     many: bool = False,
+    paper: bool = False,
 ) -> Outcome:
-    """`defaults`: no timeout is set. `many`: 32 nodes, all of them brokers, several hops apart."""
+    """`defaults`: no timeout is set. `many`: 32 nodes, all of them brokers, several hops apart. `paper`:
+    brokers are found by ring search, links go from neighbour to neighbour, attachments trigger."""
     random = Random(f"schedule {seed}")
     nodes = 32 if many else random.choice([5, 7, 9])
     brokers = 32 if many else random.choice([3, 4]) if nodes > 5 else 3
@@ -104,6 +106,9 @@ def play(
     if defaults:
         for name in ("handoff_timeout", "home_timeout", "registration_lifetime", "keep_realtime"):
             del tables["strategy"]["options"][name]
+    if paper:
+        ways = {"search": "ring", "propagation": "neighbours", "discovery": "handoff"}
+        tables["strategy"]["options"].update(ways)
     if adapt:
         _adapt(Random(f"adaptors {seed}"), tables, nodes)
     simulation = Simulation(scenario_from(tables))

@@ -147,6 +147,33 @@ def test_a_change_of_routes_leads_to_a_look_for_a_nearer_broker_at_once(
     assert heres(client) == ([Here(1, 2, False, OTHER, 1, 0)] if discovery == "prompt" else [])
 
 
+def test_a_client_that_is_attached_elsewhere_looks_for_a_nearer_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Channels, 3.1: "in response to a network-level handoff"."""
+    at = {HOME: 21}
+    monkeypatch.setattr(Near, "next_hop", lambda self, to: at.get(to))
+    client = at_home(broker_discovery=60.0, discovery="handoff")
+    monkeypatch.setattr(Near, "distance", lambda self, to: 2 if to == HOME else 1)
+    for now in (21, None, 21):  # routes change, and it is cut off for a while: attached as before
+        at.clear() if now is None else at.update({HOME: now})
+        client.side.on_routes_changed()
+        client.host.advance(SECOND)
+    assert heres(client) == []
+    at[HOME] = 22
+    client.side.on_routes_changed()
+    client.host.advance(SECOND)
+    assert heres(client) == [Here(1, 2, False, OTHER, 1, 0)]
+    client.hear(OTHER, NewHome(1, 5))  # of the new home another node is the next: that is no handoff
+    at[OTHER] = 23
+    client.side._set_home(OTHER)
+    client.post.confirmed()
+    monkeypatch.setattr(Near, "distance", lambda self, to: 2 if to == OTHER else 1)
+    client.side.on_routes_changed()
+    client.host.advance(SECOND)
+    assert heres(client) == []
+
+
 def test_a_storm_of_changes_is_no_storm_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Routes change 100 times a second, and the nearest broker with each."""
     client = at_home(brokers=(HOME, OTHER, THIRD), broker_discovery=8.0, discovery="prompt")

@@ -10,6 +10,7 @@ from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import (
     ANSWERS_MAX,
     ASK_AFTER,
+    ASKED_FOR,
     FRESH,
     HEARD_ENOUGH,
     LONGEST,
@@ -80,6 +81,49 @@ def test_two_neighbours_that_have_the_same_are_not_both_asked_at_once() -> None:
     assert [to for to, _ in setting.sent(WantFlooded)] == [OTHER]
     setting.host.advance(10 * SECOND)  # no answer came
     assert [to for to, _ in setting.sent(WantFlooded)] == [OTHER, NEAR, OTHER]  # and no more, but by a digest
+
+
+def asked_again_after(setting: Setting, sequence: int) -> Micros:
+    """How long after the first request for an event that never comes the second one is sent."""
+    setting.floods.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (sequence, sequence)),)))
+    requests = []
+    for _ in range(400):
+        setting.host.advance(10 * MILLISECOND)
+        wanted = setting.sent(WantFlooded)
+        if (NEAR, WantFlooded((PRODUCER, sequence))) in wanted:
+            requests.append(setting.host.now())
+        setting.host.sent.clear()
+    return requests[1] - requests[0]
+
+
+def answered_after(setting: Setting, sequence: int, took: Micros) -> None:
+    setting.floods.on_digest(NEAR, NodeDigest(0, (HeldRuns(PRODUCER, (sequence, sequence)),)))
+    while not setting.sent(WantFlooded):
+        setting.host.advance(MILLISECOND)
+    setting.host.advance(took)
+    setting.hear(sequence)
+    setting.host.sent.clear()
+
+
+def test_an_event_is_asked_for_again_when_an_answer_should_have_come() -> None:
+    """Hand-computed (RFC 6298): the first one of 400 ms gives 400 + 4 * 200 ms, one of 3 s the longest wait,
+    one of 20 ms less than the shortest."""
+    for took, wait in ((20, 300), (400, 1_200), (3_000, 2_000)):
+        setting = Setting()
+        assert ASKED_FOR <= asked_again_after(setting, 50) <= ASKED_FOR + ASK_AFTER + 10 * MILLISECOND
+        setting = Setting()
+        answered_after(setting, 0, took * MILLISECOND)
+        again = asked_again_after(setting, 50)
+        assert wait * MILLISECOND <= again <= wait * MILLISECOND + ASK_AFTER + 10 * MILLISECOND
+
+
+def test_a_request_that_was_lost_with_its_neighbour_says_nothing_about_answers() -> None:
+    setting = Setting()
+    asked_again_after(setting, 0)
+    setting.host.advance(60 * SECOND)
+    setting.host.sent.clear()
+    answered_after(setting, 0, 20 * MILLISECOND)
+    assert asked_again_after(setting, 50) <= ASKED_FOR + ASK_AFTER + 10 * MILLISECOND
 
 
 def test_who_hears_an_event_and_lacks_the_one_before_it_asks_its_sender() -> None:
@@ -170,7 +214,8 @@ def test_a_flood_that_went_far_enough_ends() -> None:
     assert setting.news == [0] and setting.sent(Flooded) == []
 
 
-def test_what_is_settled_is_known_whether_it_came_or_is_over() -> None:
+def test_what_came_is_known_when_it_is_over_and_what_is_between_may_still_come() -> None:
+    """A memorized event between real-time ones counted as given up with them."""
     host = FakeHost(OWN)
     copies = Copies(host, OpportunisticOptions(keep_realtime=10.0))
     for sequence in (0, 1, 3):
@@ -178,8 +223,12 @@ def test_what_is_settled_is_known_whether_it_came_or_is_over() -> None:
     assert copies.digest() == (HeldRuns(PRODUCER, (0, 1, 3, 3)),)
     assert copies.unknown((HeldRuns(PRODUCER, (0, 4)),)) == [event_key(PRODUCER, 2), event_key(PRODUCER, 4)]
     host.advance(20 * SECOND)
-    assert copies.digest() == ()  # given up, 2 with them
-    assert copies.is_known(EventId(PRODUCER, 2)) and not copies.is_known(EventId(PRODUCER, 4))
+    assert copies.digest() == ()
+    known = [copies.is_known(EventId(PRODUCER, sequence)) for sequence in range(5)]
+    assert known == [True, True, False, True, False]
+    assert copies.unknown((HeldRuns(PRODUCER, (0, 3)),)) == [event_key(PRODUCER, 2)]
+    copies.add(EventCopy(Event(PRODUCER, 2), 2, 0, 1, host.now()), FloodBase(0, ()))
+    assert copies.unknown((HeldRuns(PRODUCER, (0, 3)),)) == []
 
 
 def test_a_digest_that_has_no_room_for_all_producers_names_each_in_its_turn() -> None:

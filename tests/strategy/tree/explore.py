@@ -349,6 +349,9 @@ class ModelHost:
         if to in self._reach:
             self.sent.append((to, ("receive", self.node, frame.payload)))
 
+    def airtime(self, octets: int) -> Micros:
+        return 0
+
     def position(self) -> Position | None:
         return None
 

@@ -422,6 +422,9 @@ class NetworkHost:
         assert to != self.node
         self._network.transmit(self.node, to, frame, on_failure)
 
+    def airtime(self, octets: int) -> Micros:
+        return 0
+
     def position(self) -> Position | None:
         return None
 

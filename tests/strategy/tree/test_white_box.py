@@ -190,6 +190,23 @@ def test_case_5_a_node_that_joins_chooses_the_better_of_two_ways() -> None:
     )
 
 
+@pytest.mark.parametrize(("additions", "answers"), [(False, 1), (True, 2)])
+def test_a_repair_that_comes_by_two_ways_is_answered_once_in_the_work(additions: bool, answers: int) -> None:
+    """Section 4.2: a request that was seen is dropped unless it comes from the upstream. Node 3 asks, its
+    children 5 and 6 pass it on, and node 4, which can answer, hears both."""
+    options = TreeOptions(preset="driving", additions=additions, reply_wait=0.2, ttl_increment=10)
+    network = led([2, 3, 4, 5, 6], [(2, 3), (3, 5), (3, 6), (2, 4)], options=options)
+    network.connect((5, 4), (6, 4))
+    network.run(0.01)
+    network.sent.clear()
+    network.cut((2, 3))
+    network.run(5)
+    (first,) = {each.message.request for each in network.of(RouteReply)}  # type: ignore[union-attr]
+    offers = [each for each in network.of(RouteReply) if each.sender == 4]
+    assert first.requester == 3 and len(offers) == answers
+    assert len(network.tree()) == 4 and network.leaders() == [GL]
+
+
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (2, 1), (2, 3)])
 def test_a_merge_takes_the_messages_of_equation_4_2(left: int, right: int) -> None:
     """GL1 is `left` hops from C1, GL2 `right` hops from C2, and C1 and C2 come into range. The work counts

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from roamcast.event import Event
 from roamcast.extras import numpy_is_installed
+from roamcast.filter.expression import Within
 from roamcast.filter.index.layout import (
     BitmapColumn,
     BitmapLayout,
@@ -31,6 +32,7 @@ from roamcast.filter.index.layout import (
     attribute_of,
 )
 from roamcast.filter.index.rows import TrueSpans, both
+from roamcast.filter.place import circle, direction
 
 Seen: TypeAlias = dict[int, int]
 """The rows of a bitmap's columns. Equal ones are kept once: of an attribute compared for equality every
@@ -101,6 +103,58 @@ def joined(column: ClosedColumn, later: ClosedColumn, by: int, seen: Seen) -> St
     return new
 
 
+class CircleColumn:
+    """Circles around the positions in one pair of attributes, packed together.
+
+    Boxes leave few circles over, but the filters that hold them lie anywhere in memory: asking a few dozen of
+    these took longer than all columns (`benchmarks/matching.py`).
+    """
+
+    def __init__(self) -> None:
+        self.bits = 0  # of the slots that have a circle here
+        self._attributes: tuple[str, str] | None = None  # of the first; others are left to their filters
+        self._numbers = array("d")  # four for each slot, up to the last with a circle
+
+    def add(self, slot: int, place: Within) -> bool:
+        attributes = place.latitude, place.longitude
+        if self._attributes not in (None, attributes):
+            return False
+        self._attributes = attributes
+        self._pad(slot)
+        self._numbers.extend(circle(place))
+        self.bits |= 1 << slot
+        return True
+
+    def join(self, later: "CircleColumn", by: int) -> int:
+        """Take over those of another; returns the bits of those that belong to other attributes."""
+        if later._attributes is None:
+            return 0
+        if self._attributes not in (None, later._attributes):
+            return later.bits << by
+        self._attributes = later._attributes
+        self._pad(by)
+        self._numbers += later._numbers
+        self.bits |= later.bits << by
+        return 0
+
+    def outside(self, event: Event, candidates: int) -> int:
+        """Those of the candidates whose circles the event's position is outside of."""
+        latitude, longitude = self._attributes or ("", "")
+        found = direction(event.attributes.get(latitude), event.attributes.get(longitude))
+        if found is None:
+            return candidates
+        x, y, z = found
+        numbers, false = self._numbers, 0
+        for slot in _slots_in(candidates):
+            east, north, up, most = numbers[4 * slot : 4 * slot + 4]
+            if (east - x) * (east - x) + (north - y) * (north - y) + (up - z) * (up - z) > most:
+                false |= 1 << slot
+        return false
+
+    def _pad(self, slots: int) -> None:
+        self._numbers.extend([0.0] * (4 * slots - len(self._numbers)))
+
+
 SPARSE = 20  # slots per match from which looking for each match beats copying past the others
 
 _TRUTH = bytes(byte == ord("1") for byte in range(256))
@@ -118,6 +172,7 @@ class Bitmap:
         self._used = 0  # a bit for every slot in use or empty again
         self._empty = 0
         self._asked = 0  # those on which the filter always has the last word
+        self._circles = CircleColumn()
         self._columns = [BitmapColumn(rows.count) for rows in layout.columns.values()]
         self._closed: list[ClosedColumn] = []  # in the end, in place of these
 
@@ -172,7 +227,7 @@ class Bitmap:
         self._live += later._live
         self._used |= later._used << by
         self._empty |= later._empty << by
-        self._asked |= later._asked << by
+        self._asked |= later._asked << by | self._circles.join(later._circles, by)
         self._settle()
 
     def _settle(self) -> None:
@@ -202,6 +257,9 @@ class Bitmap:
         """A bit for each slot that matches."""
         false = self._false_when_closed(located) if self.is_closed else self._false_when_open(located)
         matched = self._used ^ (self._empty | false)
+        near = self._circles.bits & matched
+        if near:
+            matched ^= self._circles.outside(event, near)
         asked = self._asked & matched
         if asked:
             members: list[Any] = self.members
@@ -252,8 +310,12 @@ class Bitmap:
         self._used |= bit
         layout = self.layout
         is_decided = True
+        places: list[Within] = []
         truths: dict[int, TrueSpans] = {}
         for leaf in conjunction.tested_leaves():
+            if isinstance(leaf, Within):
+                places.append(leaf)
+                continue
             attribute = attribute_of(leaf)
             number = layout.numbers.get(attribute) if attribute is not None else None
             if attribute is None or number is None:
@@ -263,7 +325,9 @@ class Bitmap:
             is_decided = is_decided and truth.is_decided
             truths[number] = both(truths[number], truth) if number in truths else truth
         self.without_column += not truths
-        if not is_decided:
+        if is_decided and len(places) == 1:
+            is_decided = self._circles.add(self.slots - 1, places[0])
+        if not is_decided or len(places) > 1:
             self._asked |= bit
         return truths
 

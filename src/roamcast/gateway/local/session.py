@@ -9,9 +9,11 @@ No I/O here: the server moves the octets, an in-process client passes the messag
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from roamcast.applications import ApplicationSession, LargePublication
 from roamcast.broker.core import Delivery
-from roamcast.broker.retained import clears
+from roamcast.broker.retained import AT, FLAGS, clears
 from roamcast.broker.store import StoreFullError
 from roamcast.client import Client
 from roamcast.errors import InputError, WireError
@@ -22,6 +24,7 @@ from roamcast.gateway.access import TopicRights
 from roamcast.gateway.node import GatewayNode
 from roamcast.modulator import ModulatorSpec
 from roamcast.units import Micros
+from roamcast.wire.exchange import RECEIPT
 from roamcast.wire.local import (
     PARTS_AHEAD,
     AdvertiseRequest,
@@ -194,7 +197,7 @@ class LocalSession:
 
         def on_found(found: FoundEvents) -> None:
             for event, hops, age in found.events:
-                self._answer(request, event, hops, age)
+                self._answer(request, plain(event), hops, age)
             self._over(request, found.total)
 
         question = QueryQuestion(wanted, message.within, message.latest, message.limit)
@@ -274,7 +277,19 @@ class LocalSession:
     def _on_delivery(self, numbers: tuple[int, ...], delivery: Delivery) -> None:
         if not delivery.event.payload and clears(delivery.event):
             return  # a word from MQTT gateway to MQTT gateway
-        self._send(DeliveryMessage(delivery.event, numbers, delivery.hops))
+        self._send(DeliveryMessage(plain(delivery.event), numbers, delivery.hops))
+
+
+INTERNAL = {FLAGS, AT, RECEIPT}
+"""Attributes that are words between nodes."""
+
+
+def plain(event: Event) -> Event:
+    """An event as its publisher meant it."""
+    if not INTERNAL & event.attributes.keys():
+        return event
+    kept = {name: value for name, value in event.attributes.items() if name not in INTERNAL}
+    return msgspec.structs.replace(event, attributes=kept)
 
 
 def _nothing() -> None:

@@ -83,6 +83,7 @@ class Connection(Outlet):
         self._server = server
         self._exchange = server.exchange
         self._options = options
+        self.packet_bytes_max = options.packet_bytes_max  # less, where the transport allows less
         self.session: MqttSession | None = None
         self._opened_at = self._loop.time()
         self._within_since: float | None = None  # a packet has begun and is not whole

@@ -146,6 +146,7 @@ class MqttListener:
         session.will = connect.will
         if is_v5:
             self._grant(properties, connect, expiry, session.expiry)
+            properties.maximum_packet_size = connection.packet_bytes_max
         self.strangers.leave(connection)
         self._node.counters.count("mqtt_connected_total", 1, version="5" if is_v5 else "3.1.1")
         return ConnectGrant(session, stood_before, properties)
@@ -195,7 +196,6 @@ class MqttListener:
         """What CONNACK says of our bounds, where they are not the specification's own defaults."""
         options = self.options
         properties.receive_maximum = options.receive_maximum
-        properties.maximum_packet_size = options.packet_bytes_max
         if self.exchange.qos_max < 2:
             properties.maximum_qos = self.exchange.qos_max
         if options.topic_alias_max:

@@ -96,6 +96,9 @@ class WebFramer:
         return self._parsed.popleft() if self._parsed else None
 
 
+STRANGER_BYTES_MAX = 131_072  # chosen by us; a CONNECT with its will is smaller
+
+
 class WebConnection(FairStream[Parsed]):
     def __init__(self, server: "WebServer", turn: Turn) -> None:
         size = server.options.message_bytes_max
@@ -107,6 +110,7 @@ class WebConnection(FairStream[Parsed]):
         self._server = server
         self._mqtt: Connection | None = None
         self._request_bytes = 0
+        self._stranger_bytes = 0  # of a WebSocket before a client was admitted
         self._has_asked = False  # the request is whole
         self._timer: asyncio.TimerHandle | None = None
 
@@ -136,6 +140,14 @@ class WebConnection(FairStream[Parsed]):
         if not self._has_asked and self._request_bytes > REQUEST_BYTES_MAX and not self.is_closing:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             self._refuse(status, "the request is too long\n", "too_long")
+        if self._mqtt is not None and self._mqtt.session is None:
+            self._stranger_bytes += len(data)
+            if self._stranger_bytes > STRANGER_BYTES_MAX and not self.is_closing:
+                # A message is kept until it is whole, of whomever.
+                self._protocol.fail(CloseCode.MESSAGE_TOO_BIG, "too much before CONNECT")
+                self._server.count("web_socket_errors_total", _close_word(CloseCode.MESSAGE_TOO_BIG))
+                self.send_parsed()
+                return
         super().data_received(data)
         if self.is_closing:
             return
@@ -223,6 +235,7 @@ class WebConnection(FairStream[Parsed]):
         self._protocol.send_response(response)
         self.send_parsed()
         self._mqtt = mqtt
+        mqtt.packet_bytes_max = min(mqtt.packet_bytes_max, self._server.options.message_bytes_max)
         mqtt.connection_made(WebSocketTransport(self, self._transport, self._protocol))
         self._web.on_upgraded()
 

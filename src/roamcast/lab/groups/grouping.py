@@ -24,7 +24,6 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.ml.clustering import KMeans
 from pyspark.ml.linalg import SparseVector, Vectors, VectorUDT
 from pyspark.sql import DataFrame, SparkSession
@@ -44,11 +43,10 @@ from roamcast.lab.groups.job import (
     UniteParts,
     count_matched,
 )
-from roamcast.lab.run.tables import schema
+from roamcast.lab.notebook import RecordedFolder, recorded
 from roamcast.lab.spark.session import is_remote, with_session
-from roamcast.lab.storage.sealed import whole_folder
-from roamcast.lab.sweep.check import table_of
-from roamcast.lab.sweep.folder import EXPERIMENT_FILE, SweepFolder
+from roamcast.lab.storage import Storage
+from roamcast.lab.storage.sealed import check_is_free, put_table
 from roamcast.strategy.odmrp.summary.geometry import DEFAULT, SummaryOptions
 from roamcast.trace import Published, Record, Subscribed
 from roamcast.units import micros
@@ -139,10 +137,10 @@ OnProgress: TypeAlias = Callable[[str, int, int], None]
 
 
 def group_subscriptions(
-    folder: Path,
+    folder: Path | str,
     *,
     ks: Iterable[int] = range(1, 9),
-    out: Path | None = None,
+    out: Path | str | None = None,
     model: CostModel | None = None,
     options: SummaryOptions = DEFAULT,
     seed: int = 1,
@@ -155,14 +153,15 @@ def group_subscriptions(
     """
     model = _checked(model or CostModel())
     wanted = _checked_ks(ks)
-    target = None if out is None else _new_folder(out)
-    for kind in (Subscribed, Published):
-        _path(folder, kind)  # before Spark starts
+    target = None if out is None else Storage.open(out)
+    if target is not None:
+        check_is_free(target)
+    found = recorded(folder)
 
     def group(spark: SparkSession) -> Grouping:
         if is_remote(spark):
             raise InputError("master", "is Spark Connect's; groups need a session of their own")
-        work = _Work(spark, folder, model, options, seed, progress or (lambda step, done, total: None))
+        work = _Work(spark, found, model, options, seed, progress or (lambda step, done, total: None))
         try:
             grouping, members = work.run(wanted)
             if target is not None:
@@ -189,7 +188,7 @@ class _Work:
     def __init__(
         self,
         spark: SparkSession,
-        folder: Path,
+        folder: RecordedFolder,
         model: CostModel,
         options: SummaryOptions,
         seed: int,
@@ -205,8 +204,8 @@ class _Work:
 
     def run(self, ks: Sequence[int]) -> tuple[Grouping, DataFrame]:
         self._progress("summaries", 0, 1)
-        subscriptions = self._kept(_table(self._spark, self._folder, Subscribed))
-        publications = self._kept(_for_subscribers(_table(self._spark, self._folder, Published)))
+        subscriptions = self._kept(self._table(Subscribed))
+        publications = self._kept(_for_subscribers(self._table(Published)))
         brokers = self._kept(_summaries(subscriptions, self._options))
         count, events = self._checked_counts(brokers, publications)
         ks = tuple(k for k in ks if k <= count) or (1,)
@@ -229,6 +228,11 @@ class _Work:
         for table in self._tables:
             table.unpersist()
 
+    def _table(self, kind: type[Record]) -> DataFrame:
+        """With a column `run`, which is empty where the folder holds a single run."""
+        found = self._folder.spark(self._spark, kind.TABLE)
+        return found if "run" in found.columns else found.withColumn("run", F.lit(""))
+
     def _kept(self, table: DataFrame) -> DataFrame:
         """Computed once, until `close`."""
         self._tables.append(table.persist())
@@ -238,10 +242,10 @@ class _Work:
         found = brokers.agg(F.min("problem"), F.count_if(F.expr(WANTING))).collect()
         problem, count = found[0]
         if problem is not None:
-            raise FileError(str(self._folder), problem)
+            raise FileError(str(self._folder.storage), problem)
         events = publications.count()
         if count == 0:
-            raise FileError(str(self._folder), "holds no subscription that an event can match")
+            raise FileError(str(self._folder.storage), "holds no subscription that an event can match")
         return count, events
 
     def _assigned(self, brokers: DataFrame, ks: Sequence[int]) -> DataFrame:
@@ -278,7 +282,7 @@ class _Work:
         )
         for row in found:
             if row["problem"] is not None:
-                raise FileError(str(self._folder), row["problem"])
+                raise FileError(str(self._folder.storage), row["problem"])
         return dict.fromkeys(ks, 0) | {row["k"]: row["reached"] for row in found}
 
 
@@ -359,63 +363,13 @@ def _checked_ks(ks: Iterable[int]) -> list[int]:
     return wanted
 
 
-def _path(folder: Path, kind: type[Record]) -> Path:
-    """Where a table lies: a file in a run's folder, a folder in a sweep's."""
-    for path in (folder / f"{kind.TABLE}.parquet", folder / kind.TABLE):
-        if path.exists():
-            return path
-    raise FileError(
-        str(folder), f"has no table {kind.TABLE}; expected what `simulate --out` or `sweep` wrote"
-    )
-
-
-def _table(spark: SparkSession, folder: Path, kind: type[Record]) -> DataFrame:
-    """The table with a column `run`; the column is empty where the folder holds a single run."""
-    if (folder / EXPERIMENT_FILE).exists():
-        ended = SweepFolder(folder)
-        segments = ended.segments()
-        if not any(kind.TABLE in segment.files for segment in segments):
-            raise FileError(str(folder), f"holds no run with {kind.TABLE}")
-        return table_of(spark, ended.storage, segments, kind.TABLE)
-    path = _path(folder, kind)
-    columns = schema(kind)
-    if path.is_file():
-        _check_columns(path, columns)
-        return spark.read.schema(from_arrow_schema(columns)).parquet(str(path)).withColumn("run", F.lit(""))
-    files = sorted(path.rglob("[!.]*.parquet"))
-    if not files:
-        raise FileError(str(path), "holds no Parquet file")
-    written = columns.insert(0, pa.field("run", pa.string()))
-    _check_columns(files[0], written)
-    return spark.read.schema(from_arrow_schema(written)).parquet(*map(str, files))
-
-
-def _check_columns(file: Path, expected: pa.Schema) -> None:
-    try:
-        found = pq.read_schema(file)
-    except (OSError, pa.ArrowException) as error:
-        raise FileError(str(file), f"is no Parquet file: {str(error).splitlines()[0]}") from error
-    for field in expected:
-        if field.name not in found.names or found.field(field.name).type != field.type:
-            raise FileError(str(file), f"has no column {field.name} of type {field.type}")
-
-
 def _for_subscribers(publications: DataFrame) -> DataFrame:
     """Point-to-point events go to their destinations, whatever the groups are."""
     return publications.where("multimode OR size(destinations) = 0")
 
 
-def _new_folder(out: Path) -> Path:
-    if out.exists():
-        raise FileError(str(out), "exists already; allowed: a new folder")
-    if not out.absolute().parent.is_dir():
-        raise FileError(str(out), "cannot be written: its parent folder does not exist")
-    return out.absolute()
-
-
-def _write(grouping: Grouping, members: DataFrame, target: Path) -> None:
-    """The folder appears whole or not at all."""
+def _write(grouping: Grouping, members: DataFrame, target: Storage) -> None:
+    """The costs last: with them it is whole."""
     rows = [cost._asdict() | {"best": cost.k == grouping.best} for cost in grouping.costs]
-    with whole_folder(target) as unfinished:
-        pq.write_table(pa.Table.from_pylist(rows), unfinished / "costs.parquet")
-        pq.write_table(members.orderBy("k", "run", "node").toArrow(), unfinished / "members.parquet")
+    put_table(target, "members.parquet", members.orderBy("k", "run", "node").toArrow())
+    put_table(target, "costs.parquet", pa.Table.from_pylist(rows))

@@ -10,7 +10,17 @@ import msgspec
 
 from roamcast.errors import InputError, ScenarioError, errors_in
 from roamcast.explain import converted
-from roamcast.lab.league.standing import COST, DELIVERY, QUANTITIES, LeagueQuantity, LeagueStanding, standing
+from roamcast.lab.league.standing import (
+    AIRTIME,
+    COST,
+    DELIVERY,
+    INDICATORS,
+    MARGIN,
+    QUANTITIES,
+    LeagueQuantity,
+    LeagueStanding,
+    standing,
+)
 from roamcast.lab.report import place
 from roamcast.lab.report.markup import Markup, element, folded, page, section, table
 from roamcast.lab.report.numbers import number, numbered, with_interval
@@ -117,6 +127,7 @@ class LeagueTables:
 
     leaders: tuple[list[str], list[list[str]]]
     ranks: tuple[list[str], list[list[str]]]
+    to_decide: str
     failed: int  # runs
     page: str  # its file
 
@@ -128,13 +139,15 @@ def league(
     page: Path | None = None,
     master: str | None = None,
     progress: Callable[[Progress], None] | None = None,
+    anew: bool = False,
 ) -> LeagueTables:
-    """Run the league into `out`; runs that are there already are not repeated.
+    """Run the league into `out`; runs that are there already are not repeated. Those of other code are
+    refused, or with `anew` run again.
 
     `page`: a further place for the Markdown.
     """
     entered = contest(profile, enter)
-    ended = sweep(entered.experiment, out, master=master, resume=True, progress=progress)
+    ended = sweep(entered.experiment, out, master=master, resume=True, progress=progress, anew=anew)
     results = read_results(out)
     found = standing(results, entered.experiment.variants)
     text = markdown(entered, results, found)
@@ -144,13 +157,18 @@ def league(
         place(text, *Storage.of_file(page))
     written = place(html(entered, results, found), folder, HTML_NAME)
     return LeagueTables(
-        (LEADER_HEADS, leader_rows(found)), (RANK_HEADS, rank_rows(found)), ended.failed, written
+        (LEADER_HEADS, leader_rows(found)),
+        (RANK_HEADS, rank_rows(found)),
+        to_decide(found),
+        ended.failed,
+        written,
     )
 
 
 TEMPLATE = FOLDER / "page.md"
-LEADER_HEADS = ["scenario", "delivery", "leading", "cheapest of them", "cost"]
+LEADER_HEADS = ["scenario", "delivery", "leading", "cheapest of them", "cost", "× limit"]
 RANK_HEADS = ["entry", "delivery", "leads in", "cheapest in"]
+INDICATOR_HEADS = ["scenario", *INDICATORS.values()]
 
 
 def leader_rows(found: LeagueStanding) -> list[list[str]]:
@@ -161,9 +179,30 @@ def leader_rows(found: LeagueStanding) -> list[list[str]]:
         delivery = "–" if best is None else with_interval(found.score(DELIVERY, scenario, best).found)
         cost = "–" if cheapest is None else number(found.score(COST, scenario, cheapest).found.mean, 3)
         leaders = found.leaders(DELIVERY, scenario)
-        leading = "all" if leaders == found.entries else ", ".join(leaders) or "–"
-        rows.append([scenario, delivery, leading, cheapest or "–", cost])
+        leading = "all, none told apart" if leaders == found.entries else ", ".join(leaders) or "–"
+        airtime = "–" if cheapest is None else number(found.score(AIRTIME, scenario, cheapest).found.mean, 3)
+        rows.append([scenario, delivery, leading, cheapest or "–", cost, airtime])
     return rows
+
+
+def to_decide(found: LeagueStanding) -> str:
+    """How many seeds would tell the leaders apart, in one line."""
+    undecided = [
+        f"{scenario} {found.needed[scenario]}" for scenario in found.scenarios if scenario in found.needed
+    ]
+    if not undecided:
+        return f"Of leaders of a scenario, none differ by {MARGIN:g} or more: more seeds decide nothing."
+    return (
+        f"Leaders that differ by {MARGIN:g} or more, but by no more than chance with {found.seeds} seeds,"
+        f" would be told apart by about so many: {', '.join(undecided)}."
+    )
+
+
+def indicator_rows(found: LeagueStanding) -> list[list[str]]:
+    return [
+        [scenario, *(number(value, 3) for value in found.indicators[scenario])]
+        for scenario in found.scenarios
+    ]
 
 
 def rank_rows(found: LeagueStanding) -> list[list[str]]:
@@ -181,6 +220,10 @@ def markdown(contest: Contest, results: Results, found: LeagueStanding) -> str:
         significant=SIGNIFICANT,
         leaders=_table(LEADER_HEADS, [[_link(row[0], row[0]), *row[1:]] for row in leader_rows(found)]),
         ranks=_table(RANK_HEADS, rank_rows(found)),
+        to_decide=to_decide(found),
+        indicators=_table(
+            INDICATOR_HEADS, [[_link(row[0], row[0]), *row[1:]] for row in indicator_rows(found)]
+        ),
         grids="\n\n".join(_grid(found, quantity) for quantity in QUANTITIES),
         entries=_table(["entry", "what it is"], [[e.name, e.about] for e in contest.entries]),
         scenarios="\n\n".join(f"### {name}\n\n{about(text)}" for name, text in contest.scenarios.items()),
@@ -195,8 +238,13 @@ def html(contest: Contest, results: Results, found: LeagueStanding) -> str:
         "The league · Roamcast",
         element("h1", "The league: who wins where, at what cost"),
         element("p", f"{_what(results)}.", class_="lead"),
-        section("Who leads where", table(LEADER_HEADS, leaders, texts=5)),
+        section(
+            "Who leads where",
+            table(LEADER_HEADS, leaders, texts=5),
+            element("p", to_decide(found), class_="note"),
+        ),
         section("Over all scenarios", table(RANK_HEADS, rank_rows(found), texts=1)),
+        section("What the scenarios are like", table(INDICATOR_HEADS, indicator_rows(found), texts=1)),
         *(_html_grid(found, quantity) for quantity in QUANTITIES),
         section(
             "Who takes part",

@@ -22,16 +22,19 @@ In both, letter case counts (these tables' session has `spark.sql.caseSensitive`
 NULL.
 
 Each addition is a manifest beside its files, written last: files that none names do not count. It has their
-rows, which are checked before a question is answered, and what they were made from, so that nothing is added
-twice.
+digests, which are compared before a question is answered, the types and ranges of their columns and times, so
+that a question opens only files that may have an answer, and what they were made from, so that nothing is
+added twice.
 
 Events come from segments. A node's trace has each of its publications with topic, type and attributes,
 which is all that a filter of the archive can ask for; so nothing else has to be kept on a device or sent over
 the air. Payloads are in no trace, and so in no archive.
 """
 
+import hashlib
+import math
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -41,7 +44,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -50,10 +53,21 @@ from roamcast.event import Event, EventClass, Value
 from roamcast.filter import Filter
 from roamcast.filter.expression import INTEGER_MAX, INTEGER_MIN, ValueKind, kind_of
 from roamcast.lab.live.collect import Listed, listed
-from roamcast.lab.live.conditions import BOOLEAN, EVENT, INTEGER, LARGE, REAL, TEXT, Types, condition, quoted
+from roamcast.lab.live.conditions import (
+    BOOLEAN,
+    EVENT,
+    INTEGER,
+    LARGE,
+    REAL,
+    TEXT,
+    Types,
+    condition,
+    may_match,
+    quoted,
+)
 from roamcast.lab.spark.session import with_session
 from roamcast.lab.storage import Storage
-from roamcast.lab.storage.sealed import put_table
+from roamcast.lab.storage.sealed import SealedFile, check_all, put_table, table_in
 from roamcast.runtime.live.report.segments import parse_segment
 from roamcast.trace import Published
 from roamcast.units import SECOND, Micros
@@ -61,6 +75,8 @@ from roamcast.units import SECOND, Micros
 FILE_ROWS_MAX = 1 << 20  # chosen by us: bounds the memory of the writer
 
 
+RANGE_LENGTH_MAX = 200  # octets of the least and greatest value of a column in a manifest
+_KINDS = {str(kind): kind for kind in (INTEGER, LARGE, REAL, BOOLEAN, TEXT)}
 _EXACT_MAX = 2**53  # every integer up to here is a double
 
 _EVENT = pa.struct(
@@ -86,10 +102,22 @@ class Archived(NamedTuple):
     event: Event
 
 
-class Addition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A manifest: the files of one addition with their rows, and what they were made from."""
+class ArchivedFile(SealedFile, frozen=True, kw_only=True):
+    """What a manifest says of a file: enough to know whether a question concerns it, without opening it."""
 
-    files: dict[str, int]
+    types: dict[str, str]  # of the columns, by attribute
+    ranges: dict[str, tuple[Any, Any]]  # least and greatest value
+    first: Micros  # of the events' times
+    last: Micros
+
+    def columns(self) -> Types:
+        return {name: _KINDS[kind] for name, kind in self.types.items()}
+
+
+class Addition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A manifest: the files of one addition, and what they were made from."""
+
+    files: dict[str, ArchivedFile | int]  # of older versions the number of rows alone
     sources: list[str]
 
 
@@ -98,7 +126,7 @@ def archive(
 ) -> Addition:
     """Add events to an archive: all of them or, if this fails, none. `sources`: what they come from."""
     storage = Storage.open(folder)
-    files = dict(_write(part, storage) for part in _agreeing(events))
+    files: dict[str, ArchivedFile | int] = dict(_write(part, storage) for part in _agreeing(events))
     added = Addition(files, list(sources))
     storage.write(f"added-{uuid.uuid4().hex}.json", msgspec.json.encode(added))
     return added
@@ -117,14 +145,32 @@ def additions(folder: "str | Path | Storage") -> list[Addition]:
     return found
 
 
-def select(spark: SparkSession, folder: "str | Path | Storage", text: str) -> DataFrame:
-    """The archived events that a subscription with this filter would have got.
+def select(
+    spark: SparkSession,
+    folder: "str | Path | Storage",
+    text: str,
+    since: Micros = -(2**63),
+    until: Micros = 2**63 - 1,
+) -> DataFrame:
+    """The archived events that a subscription with this filter would have got in that time. Only files that
+    may have such events are opened.
 
     The columns are `_event` and those attributes whose type all files agree about; `_event.attributes` has
     them all.
     """
     wanted = Filter.sql(text).expression
-    found = [(table.filter(condition(wanted, types)), types) for table, types in _tables(spark, folder)]
+    within = (
+        f"{EVENT}.t >= {since}L AND {EVENT}.t < {until}L" if since > -(2**63) else f"{EVENT}.t < {until}L"
+    )
+
+    def concerns(file: ArchivedFile) -> bool:
+        ranges = {name: (low, high) for name, (low, high) in file.ranges.items()}
+        return file.last >= since and file.first < until and may_match(wanted, file.columns(), ranges)
+
+    found = [
+        (table.filter(within).filter(condition(wanted, types)), types)
+        for table, types in _tables(spark, folder, concerns)
+    ]
     kinds: dict[str, set[pa.DataType]] = {}
     for _, types in found:
         for name, kind in types.items():
@@ -138,7 +184,7 @@ def select(spark: SparkSession, folder: "str | Path | Storage", text: str) -> Da
 
 def tables(spark: SparkSession, folder: "str | Path | Storage") -> list[DataFrame]:
     """The archive as Spark reads it: as few tables as there are sets of files that agree about types."""
-    return [table for table, _ in _tables(spark, folder)]
+    return [table for table, _ in _tables(spark, folder, lambda _: True)]
 
 
 # Writing.
@@ -211,7 +257,7 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return LARGE if {one, other} == {INTEGER, LARGE} else None
 
 
-def _write(part: _Part, storage: Storage) -> tuple[str, int]:
+def _write(part: _Part, storage: Storage) -> tuple[str, ArchivedFile]:
     types = {name: INTEGER if kind == pa.int32() else kind for name, kind in part.types.items()}
     fields = [pa.field(EVENT, _EVENT, nullable=False)]
     columns = [pa.array([_event_row(row) for row in part.rows], _EVENT)]
@@ -220,7 +266,26 @@ def _write(part: _Part, storage: Storage) -> tuple[str, int]:
         fields.append(pa.field(name, kind))
         columns.append(pa.array(values, kind))
     name = f"events-{uuid.uuid4().hex}.parquet"
-    return name, put_table(storage, name, pa.Table.from_arrays(columns, schema=pa.schema(fields))).rows
+    written = put_table(storage, name, pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    ranges = {
+        name: found
+        for name, column in zip(sorted(types), columns[1:], strict=True)
+        if (found := _range(column))
+    }
+    times = [row.t for row in part.rows]
+    kinds = {name: str(kind) for name, kind in types.items()}
+    sealed = msgspec.structs.asdict(written)
+    return name, ArchivedFile(**sealed, types=kinds, ranges=ranges, first=min(times), last=max(times))
+
+
+def _range(column: pa.Array) -> tuple[Any, Any] | None:
+    """None if it is not known, not JSON or long."""
+    low, high = (
+        int(value) if isinstance(value, Decimal) else value for value in pc.min_max(column).as_py().values()
+    )
+    if low is None or len(msgspec.json.encode((low, high))) > RANGE_LENGTH_MAX:
+        return None
+    return (low, high) if isinstance(low, str) or (math.isfinite(low) and math.isfinite(high)) else None
 
 
 def _event_row(row: Archived) -> dict[str, Any]:
@@ -250,45 +315,83 @@ def _stored(value: Value, kind: pa.DataType) -> Any:
 # Reading.
 
 
-def _tables(spark: SparkSession, folder: "str | Path | Storage") -> list[tuple[DataFrame, Types]]:
+def _tables(
+    spark: SparkSession, folder: "str | Path | Storage", concerns: Callable[[ArchivedFile], bool]
+) -> list[tuple[DataFrame, Types]]:
     storage = Storage.open(folder)
-    files = {name: rows for addition in additions(storage) for name, rows in addition.files.items()}
+    files = {name: found for addition in additions(storage) for name, found in addition.files.items()}
     if not files:
         raise FileError(str(storage), "holds no archived events")
-    sets: list[tuple[list[str], Types]] = []
-    for file, rows in sorted(files.items()):
-        types = _types_in(storage, file, rows)
-        for names, known in sets:
-            if all(known.get(name, kind) == kind for name, kind in types.items()):
-                names.append(storage.spark_name(file))
-                known.update(types)
-                break
-        else:
-            sets.append(([storage.spark_name(file)], types))
+    sets: list[tuple[dict[str, SealedFile], Types]] = []  # of files that agree: those asked for, and types
+    for file, known in sorted(files.items()):
+        found = _opened(storage, file, known) if isinstance(known, int) else known
+        types = found.columns()
+        agreeing = (
+            one for one in sets if all(one[1].get(name, kind) == kind for name, kind in types.items())
+        )
+        if (one := next(agreeing, None)) is None:
+            one = {}, {}
+            sets.append(one)
+        one[1].update(types)
+        if concerns(found):
+            one[0][file] = found
     # A text may name any attribute of the archive: where a set of files has no such column, it is NULL.
     anywhere = {name: kind for _, types in reversed(sets) for name, kind in types.items()}
-    sets = [(names, anywhere | types) for names, types in sets]
     reader = spark.newSession()
     reader.conf.set("spark.sql.caseSensitive", "true")
     tables = []
-    for names, types in sets:
+    for chosen, types in sets:
+        types = anywhere | types
         fields = [pa.field(EVENT, _EVENT), *(pa.field(name, kind) for name, kind in sorted(types.items()))]
-        schema = from_arrow_schema(pa.schema(fields))
-        tables.append((reader.read.schema(schema).parquet(*names), types))
+        tables.append((_table(reader, storage, chosen, pa.schema(fields)), types))
     return tables
 
 
-def _types_in(storage: Storage, file: str, rows: int) -> Types:
-    where = storage.name(file)
-    with storage.opened(file) as opened:
-        found = pq.ParquetFile(opened)
-        schema, there = found.schema_arrow, found.metadata.num_rows
-    known = (INTEGER, LARGE, REAL, BOOLEAN, TEXT)
-    if EVENT not in schema.names or any(f.type not in known for f in schema if f.name != EVENT):
-        raise FileError(where, "is no archive of events")
-    if there != rows:
-        raise FileError(where, f"holds {there} events; {rows} were written")
-    return {field.name: field.type for field in schema if field.name != EVENT}
+def _table(
+    spark: SparkSession, storage: Storage, files: dict[str, SealedFile], fields: pa.Schema
+) -> DataFrame:
+    """Of files that are as they were written. Spark reads those of a disk, its workers others, by our own
+    storage: no connector is needed."""
+    schema = from_arrow_schema(fields)
+    if not files:
+        return spark.createDataFrame([], schema)
+    if storage.path is not None:
+        check_all(storage, files.items())
+        return spark.read.schema(schema).parquet(*map(storage.spark_name, files))
+    names = list(files)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                found = table_in(storage, names[number], files[names[number]])
+                columns = [
+                    found[f.name].cast(f.type)
+                    if f.name in found.column_names
+                    else pa.nulls(len(found), f.type)
+                    for f in fields
+                ]
+                yield from pa.table(columns, schema=fields).to_batches()
+
+    return spark.range(0, len(names), 1, len(names)).mapInArrow(read, schema)
+
+
+def _opened(storage: Storage, file: str, rows: int) -> ArchivedFile:
+    """Of an older version's file, whose manifest says less."""
+    data = storage.read(file)
+    found = table_in(storage, file)
+    types = {field.name: str(field.type) for field in found.schema if field.name != EVENT}
+    if EVENT not in found.column_names or not set(types.values()) <= _KINDS.keys() or len(found) != rows:
+        raise FileError(storage.name(file), "is not the archive of events that was written")
+    digest = hashlib.sha256(data).hexdigest()
+    return ArchivedFile(
+        rows=rows,
+        size=len(data),
+        sha256=digest,
+        types=types,
+        ranges={},
+        first=-(2**63),
+        last=2**63 - 1,
+    )
 
 
 _attributes = msgspec.json.Decoder(dict[str, bool | int | float | str | None]).decode
@@ -334,7 +437,8 @@ def add_segments(folder: str, out: str) -> Added:
     if fresh:
         names: list[str] = []  # filled as the events are taken
         added = archive(_events(source, fresh, names, result), target, names)
-        result.segments, result.events = len(names), sum(added.files.values())
+        result.segments = len(names)
+        result.events = sum(file if isinstance(file, int) else file.rows for file in added.files.values())
     return result
 
 
@@ -348,16 +452,11 @@ def query(
     master: str | None = None,
 ) -> ArchivedEvents:
     """The events that a subscription with this text would have got in that time; at most `limit`."""
-    bounds = []
-    if since is not None:
-        bounds.append(f"t >= {instant(since, '--since')}")
-    if until is not None:
-        bounds.append(f"t < {instant(until, '--until')}")
+    first = -(2**63) if since is None else instant(since, "--since")
+    last = 2**63 - 1 if until is None else instant(until, "--until")
 
     def work(spark: Any) -> ArchivedEvents:
-        found = select(spark, folder, text).selectExpr("_event.*").drop("payload")
-        for bound in bounds:
-            found = found.where(bound)
+        found = select(spark, folder, text, first, last).selectExpr("_event.*").drop("payload")
         rows = found.orderBy("t", "publisher", "sequence").limit(limit).toArrow().to_pylist()
         return ArchivedEvents([{**row, "attributes": msgspec.json.decode(row["attributes"])} for row in rows])
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -29,8 +29,10 @@ from roamcast.filter.expression import (
     Operator,
     Or,
     ValueKind,
+    Within,
     kind_of,
 )
+from roamcast.filter.place import box_around, circle
 
 EVENT = "_event"
 _UNKNOWN = "CAST(NULL AS BOOLEAN)"
@@ -75,6 +77,51 @@ def condition(expression: Expression, types: Types) -> str:
         case OfType(type_):
             below = _literal(type_ + ".")
             return f"({EVENT}.type = {_literal(type_)} OR startswith({EVENT}.type, {below}))"
+        case Within():
+            return _within(expression, types)
+
+
+Ranges: TypeAlias = dict[str, tuple[Any, Any]]
+"""Of attributes in one file, the least and the greatest value, where that is known."""
+
+
+def may_match(expression: Expression, types: Types, ranges: Ranges) -> bool:
+    """False only where the filter is TRUE for no event of a file."""
+    match expression:
+        case And(terms):
+            return all(may_match(term, types, ranges) for term in terms)
+        case Or(terms):
+            return any(may_match(term, types, ranges) for term in terms)
+        case Compare(attribute, operator, value):
+            return _may_compare(attribute, operator, value, types, ranges)
+        case OneOf(attribute, values):
+            return any(_may_compare(attribute, Operator.EQUAL, value, types, ranges) for value in values)
+        case Like(attribute):
+            return attribute in types
+        case Within():
+            return all(may_match(side, types, ranges) for side in box_around(expression))
+    return True
+
+
+def _may_compare(attribute: str, operator: Operator, value: Literal, types: Types, ranges: Ranges) -> bool:
+    kind = types.get(attribute)
+    if kind is None or _kind(kind) is not kind_of(value):
+        return False
+    if attribute not in ranges:
+        return True
+    low, high = ranges[attribute]
+    match operator:
+        case Operator.EQUAL:
+            return bool(low <= value <= high)
+        case Operator.LESS:
+            return bool(low < value)
+        case Operator.LESS_OR_EQUAL:
+            return bool(low <= value)
+        case Operator.GREATER:
+            return bool(high > value)
+        case Operator.GREATER_OR_EQUAL:
+            return bool(high >= value)
+    return True
 
 
 def _compare(attribute: str, operator: Operator, value: Literal, types: Types) -> str:
@@ -120,6 +167,27 @@ def _one_of(attribute: str, values: Sequence[Literal], types: Types) -> str:
     listed = ", ".join(map(_literal, members))
     found = f"({column} IN ({listed}))" if members else _known(column, False)
     return found if len(same) == len(values) else f"({found} OR {_UNKNOWN})"
+
+
+def _within(place: Within, types: Types) -> str:
+    """The same steps as in `roamcast.filter.place`, so that only the last digits of sines can differ."""
+    names = place.latitude, place.longitude
+    for name in names:
+        _refuse_reserved(name)
+    if any(name not in types or _kind(types[name]) is not ValueKind.NUMBER for name in names):
+        return _UNKNOWN
+    latitude, longitude = (f"CAST({quoted(name)} AS DOUBLE)" for name in names)
+    found = (
+        f"cos(radians({latitude})) * cos(radians({longitude}))",
+        f"cos(radians({latitude})) * sin(radians({longitude}))",
+        f"sin(radians({latitude}))",
+    )
+    *center, most = circle(place)
+    chord = " + ".join(f"pow({one} - {_literal(at)}, 2)" for one, at in zip(found, center, strict=True))
+    return (
+        f"(CASE WHEN {latitude} BETWEEN -90 AND 90 AND {longitude} BETWEEN -180 AND 180"
+        f" THEN {chord} <= {_literal(most)} END)"
+    )
 
 
 def _neighbours(value: int | float, kind: pa.DataType) -> tuple[Number | None, Number | None]:

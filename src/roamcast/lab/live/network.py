@@ -62,6 +62,14 @@ UNKNOWN_LIVE = (
     "cycles",
     "excess_partitions",
     "path_hops_network",
+    "limit_delivery",
+    "delivery_of_limit",
+    "latency_excess_p50",
+    "latency_excess_p95",
+    "limit_events",
+    "limit_transmissions",
+    "transmissions_of_limit",
+    "airtime_of_limit",
 )
 NODE_FIELDS = ("node", "publisher", "to", "peer", "sender", "receiver", "source", "destination")
 
@@ -73,7 +81,10 @@ class LiveRun:
     result: RunResult
     began: Micros  # Unix time of instant 0
     remarks: tuple[str, ...] = ()
-    names: Mapping[NodeId, str] = field(default_factory=dict)  # of nodes that have another number here
+    names: Mapping[NodeId, str] = field(default_factory=dict)  # of nodes that are not called by their number
+    numbers: Mapping[NodeId, NodeId] = field(
+        default_factory=dict
+    )  # their own, of those with another one here
     is_damaged: bool = False  # something could not be read
 
 
@@ -117,7 +128,10 @@ def read_one(folder: str, run: str | None = None) -> LiveRun:
 def began_text(live: LiveRun) -> str:
     """Where the axis has its zero, and which numbers are not the nodes' own."""
     zero = datetime.fromtimestamp(live.began / 1e6, UTC).isoformat(timespec="milliseconds")
-    named = "".join(f"; {number} is {name}" for number, name in sorted(live.names.items()))
+    own = live.numbers
+    named = "".join(
+        f"; {number} is {name} ({own.get(number, number)})" for number, name in sorted(live.names.items())
+    )
     return f"0 s is {zero}, links are what the nodes' underlays said{named}"
 
 
@@ -171,9 +185,12 @@ class _Network:
         made = tables(trace, expected(trace))
         figures = measure(made, info)
         figures |= {name: None for name in UNKNOWN_LIVE if name in figures}
-        names = {number: f"node {node}" for node, number in self._numbers.items() if node != number}
+        named = {s.head.node: s.head.name for s in self._segments if s.head.name != f"node-{s.head.node}"}
+        numbers = {number: node for node, number in self._numbers.items() if node != number}
+        names = {number: f"node {node}" for number, node in numbers.items()}
+        names |= {self._numbers[node]: name for node, name in named.items()}
         remarks = tuple(self._remarks(ahead, trace))
-        return LiveRun(RunResult(info, made, figures), began, remarks, names, bool(self._unread))
+        return LiveRun(RunResult(info, made, figures), began, remarks, names, numbers, bool(self._unread))
 
     def _at(self, segment: TraceSegment, t: Micros) -> Micros:
         return t + segment.head.epoch + self._base[segment.head.clock]

@@ -23,7 +23,7 @@ from roamcast.lab.live.mesh import MeshState
 from roamcast.lab.run.expected import RecordedInterests
 from roamcast.lab.run.metrics import METRICS, empty_tables, query
 from roamcast.trace import Published, Subscribed
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.units import Micros, NodeId
 
 ROWS_MAX = 1_000_000  # events, deliveries, subscriptions and windows in the state of one run; chosen by us
 NODES_MAX = 100_000
@@ -94,6 +94,18 @@ class RunWindows(msgspec.Struct):
         rows = self._figures(sorted(changed), at, window)
         problems += self._close(window, late)
         return rows, problems
+
+    def clock(self) -> Micros:
+        """The newest record of the second newest node."""
+        newest = sorted((node.newest for node in self.nodes.values()), reverse=True)
+        return newest[min(1, len(newest) - 1)] if newest else 0
+
+    def newest(self) -> Micros:
+        return max((node.newest for node in self.nodes.values()), default=0)
+
+    def has_stopped(self) -> bool:
+        """All nodes, in good order."""
+        return not any(node.is_up for node in self.mesh.nodes.values())
 
     # Private.
 
@@ -184,9 +196,7 @@ class RunWindows(msgspec.Struct):
 
     def _close(self, window: Micros, late: Micros) -> list[WindowProblem]:
         """Move the watermark on, and forget what lies before it."""
-        newest = sorted((node.newest for node in self.nodes.values()), reverse=True)
-        clock = newest[min(1, len(newest) - 1)] if newest else 0
-        closed = max(self.closed, (clock - late) // window * window)
+        closed = max(self.closed, (self.clock() - late) // window * window)
         problems = []
         rows = len(self.events) + sum(map(len, self.deliveries.values())) + len(self.traffic)
         rows += len(self.subscriptions)
@@ -250,4 +260,3 @@ def table_schema() -> pa.Schema:
 
 
 _STATEMENT = query({name: METRICS[name] for name in FIGURES})
-DAY: Micros = 86_400 * SECOND

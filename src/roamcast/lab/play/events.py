@@ -11,6 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from roamcast.event import EventId
 from roamcast.lab.play.packing import Columns, Numbers, Window
 from roamcast.lab.report.markup import visible
+from roamcast.lab.run.limit import BestTree
 from roamcast.lab.run.tables import Expected, records
 from roamcast.lab.why.answer import Explanation
 from roamcast.lab.why.inquest import Examined
@@ -62,9 +63,15 @@ def shown_events(
 
 
 def pack_events(
-    columns: Columns, tables: Mapping[str, pa.Table], window: Window, events: EventIndex, examined: Examined
+    columns: Columns,
+    tables: Mapping[str, pa.Table],
+    window: Window,
+    events: EventIndex,
+    examined: Examined,
+    best: Mapping[EventId, BestTree],
 ) -> dict[str, Any]:
-    """Columns `event.*`; `got.*`, `held.*` and `miss.*` by event, with `…first` where each event's begin."""
+    """Columns `event.*`; `got.*`, `held.*`, `best.*` and `miss.*` by event, with `…first` where each event's
+    begin."""
     texts: dict[str, int] = {"": 0}
 
     def text(value: str) -> int:
@@ -85,6 +92,7 @@ def pack_events(
     )
     _pack_deliveries(columns, tables, window, events)
     _pack_holders(columns, window, events, examined)
+    _pack_best(columns, window, events, best)
     reasons = _pack_misses(columns, window, events, examined.explanations, text)
     return {"texts": list(texts), "reasons": reasons}
 
@@ -139,6 +147,27 @@ def _pack_holders(columns: Columns, window: Window, events: EventIndex, examined
             "node": window.places(node),
             "t": window.ticks(t),
             "giver": window.places(giver),
+        },
+    )
+
+
+def _pack_best(
+    columns: Columns, window: Window, events: EventIndex, best: Mapping[EventId, BestTree]
+) -> None:
+    """The fewest broadcasts that could have served the same nodes: who hears it first from whom, and when."""
+    first, hops = [0], []
+    for publication in events.publications:
+        tree = best.get(EventId(publication.publisher, publication.sequence))
+        for sent in tree.broadcasts if tree is not None else ():
+            hops += [(sent.sender, receiver, sent.t) for receiver in sent.receivers]
+        first.append(len(hops))
+    columns.whole(
+        "best",
+        {
+            "first": first,
+            "sender": window.places([sender for sender, _, _ in hops]),
+            "node": window.places([receiver for _, receiver, _ in hops]),
+            "t": window.ticks([t for _, _, t in hops]),
         },
     )
 

@@ -25,6 +25,7 @@ from roamcast.lab.play.packing import Columns, Numbers, Window
 from roamcast.lab.play.source import PlayedRun
 from roamcast.lab.report.markup import Markup, element, escaped, visible
 from roamcast.lab.run.graph import ContactGraph
+from roamcast.lab.run.limit import best_trees
 from roamcast.lab.run.tables import NODE_COLUMNS, Expected, records
 from roamcast.lab.why.inquest import Examined, examine
 from roamcast.pages import asset, bundle, policy
@@ -148,7 +149,8 @@ def content(run: PlayedRun, selection: Selection = WHOLE, examined: Examined | N
     head |= pack_motion(columns, run.tables, window, scenario, notes)
     head |= pack_changes(columns, run.tables, window, run.info.brokers)
     events = shown_events(run.tables, window, selection.event, notes)
-    head |= pack_events(columns, run.tables, window, events, examined)
+    best = best_trees(run.tables, run.info, selection.event)
+    head |= pack_events(columns, run.tables, window, events, examined, best)
     head |= pack_frames(columns, run.tables, window, events, notes)
     head["series"] = over_time(run.tables, window)
     return columns.packed(head | {"notes": [visible(note) for note in notes]})

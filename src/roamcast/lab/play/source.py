@@ -1,19 +1,24 @@
 """The run that is to be played: of `simulate --out`, of `collect`, or of a sweep."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from roamcast.columns import Naming
 from roamcast.errors import FileError, InputError
+from roamcast.event import EventId
+from roamcast.explain import unknown
 from roamcast.lab.run.tables import RUN_FILE, TABLES, RunInfo, Tables, read, read_run, table
 from roamcast.lab.storage import Storage
+from roamcast.lab.storage.sealed import table_in
 from roamcast.lab.sweep.experiment import cells, settings_of
 from roamcast.lab.sweep.folder import EXPERIMENT_FILE, OK, SweepFolder
+from roamcast.runtime.live.report.segments import SUFFIX
 from roamcast.scenario import with_settings
 from roamcast.units import NodeId
 
@@ -24,18 +29,50 @@ class PlayedRun:
     tables: Tables
     remarks: tuple[str, ...] = ()  # what to know before the picture is believed
     names: Mapping[NodeId, str] = field(default_factory=dict)  # of nodes that are not called by their number
+    numbers: Mapping[NodeId, NodeId] = field(
+        default_factory=dict
+    )  # their own, of those with another one here
+
+    def node(self, text: str) -> NodeId:
+        """The node that somebody means: by name, by its own number, or by the one that it has here."""
+        called = list(self.names.values())
+        known = {str(own): number for number, own in self.numbers.items()}
+        known |= {name: number for number, name in self.names.items() if called.count(name) == 1}
+        if text not in known and not text.isdecimal():
+            raise InputError(f"node {text}", unknown(text, sorted(called), "is not in this run"))
+        return known[text] if text in known else int(text)
+
+    def event(self, text: str) -> EventId:
+        """The event that `roamcast publish` printed, or `why`."""
+        publisher, _, sequence = text.rpartition(":")
+        if not publisher or not sequence.isdecimal():
+            raise InputError(f"event {text!r}", "is no event; allowed: publisher:sequence, as in 3:17")
+        return EventId(self.node(publisher), int(sequence))
+
+    def in_names(self, text: str) -> str:
+        """What `why` says, with the nodes' names, and the numbers that they have elsewhere."""
+        called = Naming({self.numbers.get(number, number): name for number, name in self.names.items()})
+
+        def put(found: re.Match[str]) -> str:
+            number = int(found[2])
+            own = self.numbers.get(number, number)
+            if found[1] == "event " or number not in self.names:
+                return f"{found[1]}{own}"
+            return called(own) if found[1] == "node " else f"{found[1]}{called(own)}"
+
+        return re.sub(r"(\bevent (?=\d+:)|\bnode |\bhop |\bby |→ )(\d+)", put, text)
 
 
 def open_run(folder: str, run: str | None = None) -> PlayedRun:
     """The only run of a folder, or the one asked for by name."""
-    path = Path(folder)
-    if (path / RUN_FILE).exists():
-        return PlayedRun(read_run(path), read(path))
-    if path.is_dir() and any(path.rglob("*.trace")):
-        return _of_live(folder, run)
-    if (path / EXPERIMENT_FILE).exists() or "://" in folder:
+    storage = Storage.open(folder)
+    if storage.exists(RUN_FILE):
+        return PlayedRun(read_run(storage), read(storage))
+    if storage.exists(EXPERIMENT_FILE):
         return _of_sweep(folder, run)
-    state = "holds no run" if path.is_dir() else "is no folder"
+    if any(file.endswith(SUFFIX) for file in storage.files()):
+        return _of_live(folder, run)
+    state = "is no folder" if storage.path is not None and not storage.path.is_dir() else "holds no run"
     allowed = "what `simulate --out`, `emulate --out`, `collect` or `sweep` wrote"
     raise FileError(folder, f"{state}; allowed: {allowed}")
 
@@ -45,7 +82,7 @@ def _of_live(folder: str, run: str | None) -> PlayedRun:
 
     live = read_one(folder, run)
     remarks = (began_text(live), *live.remarks)
-    return PlayedRun(live.result.info, live.result.tables, remarks, live.names)
+    return PlayedRun(live.result.info, live.result.tables, remarks, live.names, live.numbers)
 
 
 def _of_sweep(folder: str, run: str | None) -> PlayedRun:
@@ -67,14 +104,12 @@ class SweepRuns:
         if document is None:
             raise FileError(str(storage), "is no sweep's folder; allowed: what `roamcast sweep` wrote")
         self._document = document
-        self._segments = self._folder.segments()
         self._ended = {
-            record.run: (segment, record)
-            for segment in self._segments
-            for record in segment.runs
+            run: (segment, record)
+            for run, (segment, record) in self._folder.counted().items()
             if record.status == OK and record.info is not None
         }
-        self._read: dict[tuple[str, str], pa.Table | None] = {}
+        self._read: dict[str, pa.Table] = {}  # by file
 
     @property
     def names(self) -> list[str]:
@@ -93,19 +128,17 @@ class SweepRuns:
         return info
 
     def tables(self, run: str, names: Iterable[str]) -> Tables:
-        segment, _ = self._ended[run]
+        segment, record = self._ended[run]
         found = {}
         for kind in TABLES:
             if kind.TABLE in names:
-                key = (segment.name, kind.TABLE)
-                if key not in self._read:
-                    self._read[key] = segment.read(self._folder.storage, kind.TABLE)
-                rows = self._read[key]
-                found[kind.TABLE] = (
-                    table(kind, [])
-                    if rows is None
-                    else rows.filter(pc.field("run") == run).drop_columns(["run"]).replace_schema_metadata()
-                )
+                found[kind.TABLE] = table(kind, [])
+                if record.rows.get(kind.TABLE):
+                    file = segment.file(kind.TABLE)
+                    if file not in self._read:
+                        self._read[file] = table_in(self._folder.storage, file, segment.files[kind.TABLE])
+                    mine = self._read[file].filter(pc.field("run") == run)
+                    found[kind.TABLE] = mine.drop_columns(["run"]).replace_schema_metadata()
         return found
 
     def open(self, run: str) -> PlayedRun:

@@ -1,9 +1,10 @@
 """Ours beside theirs: each quantity of a published figure computed from a sweep, and judged.
 
 There is one definition. A quantity has a range of values that agree (`Quantity.agreed`) and a figure of ours
-with its 95% confidence interval. A verdict is decided when the whole interval lies on one side of each end of
-the range: inside it *agrees*, outside it *differs*, or is *better* on the side that is. Otherwise it is
-*undecided*: more seeds are needed. So no verdict can come of a wide interval.
+with its 95% confidence interval. Where the two have nothing in common ours *differs*, or is *better* on the
+side that is. Where the whole interval lies in the range ours *agrees*; a published number agrees too where
+they overlap and the interval is narrow (`Quantity.narrow`). Otherwise it is *undecided*: more seeds are
+needed. So no verdict can come of a wide interval.
 
 Where a quantity needs several cells, runs of the same seed are paired: a ratio is computed for each seed
 and then averaged, so that the effect of the seed cancels out.
@@ -72,6 +73,7 @@ class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[str]
     detail: str  # the figures behind `ours`, where there are several
     note: str
+    commit: str = ""  # of the code that ran it
 
 
 def rows(figure: PublishedFigure, profile: str, results: Results) -> list[FigureRow]:
@@ -109,8 +111,9 @@ def undecided_cells(figure: PublishedFigure, profile: str, results: Results) -> 
     return found
 
 
-def decide(found: SampleMean, agreed: Range, better: str | None = None) -> str:
-    """The verdict on one figure of ours."""
+def decide(found: SampleMean, agreed: Range, better: str | None = None, narrow: float = 0.0) -> str:
+    """The verdict on one figure of ours. `narrow`: half the width that an interval may have to agree where it
+    only overlaps the range."""
     low, high = agreed
     if found.ci_low is None or found.ci_high is None:
         return UNDECIDED
@@ -120,7 +123,7 @@ def decide(found: SampleMean, agreed: Range, better: str | None = None) -> str:
         return BETTER if better == "lower" else DIFFERS
     if found.ci_low > high:
         return BETTER if better == "higher" else DIFFERS
-    return UNDECIDED
+    return AGREES if found.ci_high - found.ci_low <= 2 * narrow else UNDECIDED
 
 
 def counted(rows: Sequence[FigureRow], kind: str) -> Counter[str]:
@@ -167,7 +170,8 @@ def _row(
 def _judged(quantity: Quantity, results: Results) -> tuple[str, Sample, str]:
     """The verdict, the sample that decides it, and the figures behind it."""
     samples, detail = _samples(quantity, results)
-    judged = [(decide(_figure(quantity, s), quantity.agreed, quantity.better), s) for s in samples]
+    rule = quantity.agreed, quantity.better, quantity.narrow
+    judged = [(decide(_figure(quantity, sample), *rule), sample) for sample in samples]
     # Every step of an order must hold: one that does not is the verdict, else one that is undecided.
     verdict, sample = min(judged, key=lambda found: (_GRAVEST.index(found[0]), _mean(found[1])))
     by_cell = [

@@ -30,6 +30,9 @@ LINEAR = (
     0.95  # the least R² of what is called linear; table 6.14 of the acyclic overlay, "about linear": 0.97
 )
 
+# Half of our interval may be so much of a published number where it agrees by overlapping its range.
+NARROW = 0.05
+
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 Cell: TypeAlias = dict[str, Any]
 Range: TypeAlias = tuple[float, float]
@@ -122,6 +125,11 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.published - self.error, self.published + self.error
 
     @property
+    def narrow(self) -> float:
+        """Half the width of an interval that agrees by overlapping the range; nothing is for a claim."""
+        return 0.0 if self.published is None else abs(self.published) * NARROW
+
+    @property
     def rule(self) -> str:
         if self.claim is not None:
             return str(self.claim)
@@ -212,7 +220,8 @@ class PublishedFigure:
 
     def _made(self, name: str, profile: Profile) -> Experiment:
         """What it runs, checked: every cell of it."""
-        tables, seeds = with_settings(self.file.scenario, profile.set.items()), None
+        # No published number is about the limit: it is not computed, unless a figure asks for it.
+        tables, seeds = with_settings(self.file.scenario, [("limit.events", 0), *profile.set.items()]), None
         if self.file.study is not None:
             first = self.file.first_seed
             tables, seeds = self.file.parameters | profile.set, range(first, first + profile.replications)

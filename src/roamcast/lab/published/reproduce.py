@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import prod
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
 from roamcast import __version__
-from roamcast.errors import InputError
+from roamcast.errors import FileError, InputError
 from roamcast.lab.published import FigureRow, PublishedFigure, rows, selected
 from roamcast.lab.published.agreement import undecided_cells
 from roamcast.lab.published.figure import FOLDER, PROFILES
@@ -19,6 +20,7 @@ from roamcast.lab.published.standing import markdown, sentence, standing, write_
 from roamcast.lab.report import NAME as REPORT_NAME
 from roamcast.lab.report import place, report
 from roamcast.lab.report.markup import Markup, element, joined, page, section, table
+from roamcast.lab.report.numbers import numbered
 from roamcast.lab.report.sections import published_table
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import Experiment
@@ -27,8 +29,8 @@ from roamcast.lab.sweep.sweep import GROWTH, Growth, Progress, Sweep, run_sweeps
 
 JSON_NAME = "reproduction.json"
 PAGE_NAME = "reproduction.html"
-COMMIT_NAME = "commit"
 PACKAGE = FOLDER.parents[1]
+Found: TypeAlias = list[tuple[PublishedFigure, list[FigureRow]]]
 CORES = 2  # that the estimate is told for, and profiles are made for
 
 
@@ -121,16 +123,19 @@ def reproduce(
     seed: int | None = None,
     seeds: int | None = None,
     resume: bool = False,
+    anew: bool = False,
     tell: Callable[[str], None] | None = None,
     results_page: Path | None = None,
     counts_page: Path | None = None,
+    beside: Sequence[Path] = (),
 ) -> Reproduction:
     """Run `PAPER`, `PAPER/FIGURE` or everything into `out`.
 
     The runs of all figures are one set of tasks. Each sweep lies in `out/<paper>/<figure>/`, with its own
     report. A folder holds one profile. `tell` hears the estimate. `results_page`: the Markdown too.
-    `counts_page`: put the counts by work between its markers. What an interrupted call has is written all
-    the same; `resume` goes on from there.
+    `counts_page`: put the counts by work between its markers. `beside`: the `reproduction.json` of other
+    calls, whose rows go into both where this call has not the same figure. What an interrupted call has is
+    written all the same; `resume` goes on from there, and `anew` runs again what other code ran.
     """
     if profile not in PROFILES:
         raise InputError("profile", f"is {profile!r}; allowed: {', '.join(PROFILES)}")
@@ -139,8 +144,9 @@ def reproduce(
     plans = planned(selected(selection, published), profile, seed, seeds)
     if tell is not None:
         tell(estimate(plans))
+    of_others = rows_in(beside, published)
+    by = commit()
     whole = Storage.open(out)
-    _check_commit(whole)
     sweeps = [
         Sweep(
             plan.figure.experiment(profile),
@@ -148,39 +154,50 @@ def reproduce(
             resume,
             replication=plan,
             run_seconds=plan.figure.settings(profile).run_seconds,
+            anew=anew,
+            master=master,
         )
         for plan in plans
     ]
 
     def write(failed: int) -> Reproduction:
         found = [
-            (plan.figure, rows(plan.figure, profile, made.results()))
+            (plan.figure, [msgspec.structs.replace(row, commit=by) for row in of_figure])
             for plan, made in zip(plans, sweeps, strict=True)
+            for of_figure in [rows(plan.figure, profile, made.results())]
         ]
-        all_rows = [row for _, of_figure in found for row in of_figure]
-        by = made_by(plans)
+        all_rows = _rows(found)
         place(msgspec.json.format(msgspec.json.encode(all_rows), indent=2).decode() + "\n", whole, JSON_NAME)
-        written = place(render(found, by, failed), whole, PAGE_NAME)
+        written = place(render(found, made_by(all_rows), failed), whole, PAGE_NAME)
         has_run = any(row.ours is not None for row in all_rows)  # else a page that stands is not overwritten
+        mine = {figure.name for figure, _ in found}
+        found += [each for each in of_others if each[0].name not in mine]
+        found.sort(key=lambda each: each[0].name)
         if results_page is not None and has_run:
-            place(markdown(found, by), *Storage.of_file(results_page))
+            place(markdown(found, made_by(_rows(found))), *Storage.of_file(results_page))
         if counts_page is not None and has_run:
-            write_counts(counts_page, all_rows)
+            write_counts(counts_page, _rows(found))
         return Reproduction(all_rows, failed, written)
 
-    whole.write(COMMIT_NAME, commit().encode())
-    try:
-        with ExitStack() as watches:
-            for plan, made in zip(plans, sweeps, strict=True):
-                watches.enter_context(made.watched(_named(progress, plan.figure)))
-            run_sweeps(master, sweeps)
-    except BaseException:  # also of who interrupts it
-        write(0)
-        raise
-    failed = sum(made.finish(master).failed for made in sweeps)
-    for made in sweeps:
-        report(made.folder.storage)
-    return write(failed)
+    with ExitStack() as held:
+        for made in sweeps:
+            held.enter_context(made)
+        try:
+            with ExitStack() as watches:
+                for plan, made in zip(plans, sweeps, strict=True):
+                    watches.enter_context(made.watched(_named(progress, plan.figure)))
+                run_sweeps(master, sweeps)
+        except BaseException:  # also of who interrupts it
+            write(0)
+            raise
+        failed = sum(made.finish(master).failed for made in sweeps)
+        for made in sweeps:
+            report(made.folder.storage)
+        return write(failed)
+
+
+def _rows(found: Found) -> list[FigureRow]:
+    return [row for _, of_figure in found for row in of_figure]
 
 
 def _named(
@@ -191,22 +208,30 @@ def _named(
     return lambda now: progress(figure.name, now)
 
 
-def made_by(plans: Sequence[UntilDecided]) -> str:
-    """Profile, seeds, version, commit and date."""
-    seeds = ", ".join(map(str, sorted({plan.seeds[0] for plan in plans})))
-    cap = max(len(plan.seeds) for plan in plans)
-    return (
-        f"Profile `{plans[0].profile}`, seeds from {seeds} on, up to {cap} in a cell; Roamcast "
-        f"{__version__}, commit {commit()}; {datetime.now(UTC).date().isoformat()}."
-    )
+def made_by(rows: Sequence[FigureRow]) -> str:
+    """Version and date; by work, the profiles, commits and seeds."""
+    parts = [f"Roamcast {__version__}; {datetime.now(UTC).date().isoformat()}."]
+    for work in dict.fromkeys(row.work for row in rows):
+        mine = [row for row in rows if row.work == work and row.seeds]
+        commits = " and ".join(dict.fromkeys(row.commit for row in mine))
+        profiles = " and ".join(dict.fromkeys(f"`{row.profile}`" for row in mine))
+        seeds = numbered(sorted({seed for row in mine for seed in row.seeds}))
+        ran = f"profile {profiles}, commit {commits}, seeds {seeds}"
+        parts.append(f"{work}: {ran if mine else 'not run'}.")
+    return " ".join(parts)
 
 
-def _check_commit(whole: Storage) -> None:
-    """The runs of one folder are of one code."""
-    begun = whole.read_if_there(COMMIT_NAME)
-    if begun is not None and begun.decode(errors="replace") != commit():
-        problem = f"was begun by commit {begun.decode(errors='replace')[:40]}, this is {commit()}"
-        raise InputError(str(whole), f"{problem}; allowed: a new folder, or that code")
+def rows_in(files: Sequence[Path], published: Path) -> Found:
+    """What earlier calls found, from their `reproduction.json`."""
+    found: dict[str, list[FigureRow]] = {}
+    for file in files:
+        try:
+            rows = msgspec.json.decode(file.read_bytes(), type=list[FigureRow])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise FileError(str(file), f"holds no rows: {error}") from error
+        for name in {f"{row.paper}/{row.figure}" for row in rows}:
+            found[name] = [row for row in rows if f"{row.paper}/{row.figure}" == name]
+    return [(selected(name, published)[0], rows) for name, rows in found.items()]
 
 
 def commit() -> str:
@@ -248,8 +273,9 @@ def _figure(figure: PublishedFigure, rows: Sequence[FigureRow]) -> Markup:
 def _reading() -> Markup:
     texts = [
         "Ours is the mean over the seeds, with Student’s 95% confidence interval. A published number agrees "
-        "when the whole interval lies within the tolerance beside it, which is how exactly the number can be "
-        "read. It differs when the whole interval lies outside, and is undecided when it crosses an end.",
+        "when the interval reaches into the tolerance beside it, which is how exactly it can be read, and is "
+        "narrow: half of it at most 5% of the number. It differs when the whole interval lies outside, and "
+        "is undecided when the interval is too wide. A claim holds when the whole interval does.",
         "For an order (smallest first), ours is the step between neighbours that decides, and must be above "
         "0. Of what grows or falls, ours is the slope of the least-squares line; of what is linear, its R².",
         "What is extra is ours: no number or claim of the work, or one that counts elsewhere.",

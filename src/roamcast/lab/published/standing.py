@@ -47,7 +47,7 @@ def markdown(found: Sequence[tuple[PublishedFigure, Sequence[FigureRow]]], made_
     rows = [row for _, of_figure in found for row in of_figure]
     parts = [
         "# Published figures: what came out\n\n"
-        "Written by `roamcast reproduce --page`; every figure here is from one run of that command. "
+        "Written by `roamcast reproduce --page`; every figure here is from runs of that command. "
         "[How verdicts are made](../study/reproduce.md#verdicts).\n\n"
         f"{made_by}\n\n**{sentence(rows)}.**\n",
         markdown_table(*standing(rows)),

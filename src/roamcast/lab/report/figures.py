@@ -17,12 +17,14 @@ from roamcast.lab.sweep.summary import SampleMean, spread
 
 MAIN = (
     "delivery_ratio",
-    "delivery_ratio_reachable",
+    "delivery_of_limit",
     "latency_p50",
     "latency_p95",
+    "latency_excess_p95",
     "hops_mean",
     "control_overhead",
     "data_messages",
+    "airtime_of_limit",
 )
 """The metrics that are shown first; chosen by us. The others are folded."""
 
@@ -65,7 +67,13 @@ class ReportedSweep:
         return min(values) != max(values)
 
 
-SHARES = ("delivery_ratio", "delivery_ratio_reachable", "reachable_ratio")
+SHARES = (
+    "delivery_ratio",
+    "delivery_ratio_reachable",
+    "reachable_ratio",
+    "limit_delivery",
+    "delivery_of_limit",
+)
 """Ratios that cannot exceed 1."""
 PANELS_MAX = 4  # combinations of other axes that get figures of their own
 DIGITS = 6  # of a number on the page
@@ -150,7 +158,7 @@ def trade_off(verdict: PlaceVerdict, identifier: str) -> ReportFigure:
         kind="dots",
         title=verdict.place or "What delivery costs",
         x_title="octets sent per delivery",
-        y_title="delivery_ratio",
+        y_title=verdict.metric,
         x_log=True,
         most=1.0,
         series=series,

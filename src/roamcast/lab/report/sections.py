@@ -279,7 +279,7 @@ def _by_place(places: list[PlaceVerdict]) -> Markup:
         "where",
         "serves best",
         "Pareto front",
-        "delivery_ratio",
+        places[0].metric,
         "octets per delivery",
         "latency_p95 (s)",
     ]

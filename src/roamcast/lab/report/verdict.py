@@ -1,7 +1,9 @@
 """Which strategy serves a scenario best, what it costs, and whether that could be chance, in words.
 
-Delivery decides. Of those that deliver within a hundredth of the best, the one that sends the fewest octets
-per delivery serves best: so little more delivery is worth no price. The Pareto front is whoever no other
+Delivery decides: the share of what any protocol could have delivered in time (`delivery_of_limit`), so that
+placements which nobody can serve do not count; where that was not measured, the share of all. Of those that
+deliver within a hundredth of the best, the one that sends the fewest octets per delivery serves best: so
+little more delivery is worth no price. The Pareto front is whoever no other
 beats in both. Tests are paired by seed, with Holm's correction over the comparisons with the winner.
 """
 
@@ -14,7 +16,8 @@ from roamcast.lab.report.statistics import SIGNIFICANT, difference, holm
 from roamcast.lab.sweep.results import Results, means
 from roamcast.lab.sweep.summary import SampleMean, spread
 
-MARGIN = 0.01  # of delivery_ratio; chosen by us, as is the next
+LIMITED, WHOLE = "delivery_of_limit", "delivery_ratio"
+MARGIN = 0.01  # of delivery; chosen by us, as is the next
 PLACES_MAX = 12  # combinations of the other axes that get a verdict of their own
 
 
@@ -39,6 +42,7 @@ class PlaceVerdict:
     winner: Served
     front: list[str]
     apart: dict[str, float | None]
+    metric: str  # what delivery is here: `LIMITED` or `WHOLE`
 
     def of(self, name: str) -> Served:
         return next(one for one in self.served if one.name == name)
@@ -59,9 +63,11 @@ def octets_per_delivery(results: Results, cell: int) -> dict[int, float]:
 def judge(results: Results, layout: CellLayout, place: Mapping[str, int]) -> PlaceVerdict | None:
     """None where fewer than two strategies have a delivery ratio."""
     served, samples = [], {}
+    measured = [cell for cell in layout.matching(place) if results.values(WHOLE, cell)]
+    metric = LIMITED if all(results.values(LIMITED, cell) for cell in measured) else WHOLE
     for index, series in enumerate(layout.series()):
         cells = layout.matching(dict(series) | dict(place))
-        delivery = results.means("delivery_ratio", cells)
+        delivery = results.means(metric, cells)
         if delivery:
             name = layout.label(series)
             samples[name] = delivery
@@ -76,7 +82,7 @@ def judge(results: Results, layout: CellLayout, place: Mapping[str, int]) -> Pla
     others = [one.name for one in served if one is not winner]
     tested = [difference(samples[winner.name], samples[name]) for name in others]
     apart = dict(zip(others, holm([found.p for found in tested]), strict=True))
-    return PlaceVerdict(layout.full_label(place), served, winner, _front(served), apart)
+    return PlaceVerdict(layout.full_label(place), served, winner, _front(served), apart, metric)
 
 
 def judge_places(results: Results, layout: CellLayout) -> list[PlaceVerdict]:
@@ -92,7 +98,7 @@ def sentences(whole: PlaceVerdict, places: Sequence[PlaceVerdict], compared: str
     winner = whole.winner
     over = " over all cells" if places else ""
     said = [
-        f"{winner.name} serves this scenario best{over}: it delivered {_share(winner)} of what was expected"
+        f"{winner.name} serves this scenario best{over}: it delivered {_share(winner)} of {_basis(whole)}"
         + (f", for {_octets(winner)} octets sent per delivery" if winner.cost.mean is not None else "")
         + (
             f"; 95% of its deliveries took at most {number(winner.latency.mean, 3)} s."
@@ -172,6 +178,12 @@ def _delivery(one: Served) -> float:
 
 def _cost(one: Served) -> float:
     return float("inf") if one.cost.mean is None else one.cost.mean
+
+
+def _basis(whole: PlaceVerdict) -> str:
+    return (
+        "what any protocol could have delivered in time" if whole.metric == LIMITED else "what was expected"
+    )
 
 
 def _share(one: Served) -> str:

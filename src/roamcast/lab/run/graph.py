@@ -5,10 +5,11 @@ it. At equal times the changes come first: a link that goes up at `t` is there f
 runtimes play the contact plan and the faults before anything else of the same instant.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from heapq import heapify, heappop, heappush
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -141,49 +142,126 @@ def nodes_up(faults: Iterable[FaultHappened]) -> UpTimes[NodeId]:
     return UpTimes((f.node, f.t, f.kind == "restart") for f in in_time if f.kind in ("crash", "restart"))
 
 
-class IdealSpread:
-    """Which nodes ideal store-and-forward would have reached: an event's spread over all later contacts."""
+class Hop(NamedTuple):
+    """The last hop of a journey: who sends, when it begins, and when the frame has arrived."""
 
-    def __init__(self, links: Sequence[LinkChanged], faults: Sequence[FaultHappened]) -> None:
-        self._links, self._faults = links, faults
-        # Each time at which a path may open, with its two ends: a link comes up, a node restarts.
-        rises: list[tuple[Micros, NodeSet, NodeSet]] = [
-            (change.t, 1 << sender, 1 << receiver)
-            for change in links
-            if change.up
-            for sender, receiver in _links_of(change)
-        ]
-        for fault in faults:
-            if fault.kind == "restart":
-                rises.append((fault.t, -1, 1 << fault.node))  # from anyone
-                rises.append((fault.t, 1 << fault.node, -1))  # to anyone
-        self._rises = sorted(rises)
+    giver: NodeId
+    sent: Micros
+    t: Micros
 
-    def reached(
-        self, held_since: Mapping[NodeId, Micros], since: Micros, deadline: Micros
-    ) -> dict[NodeId, tuple[NodeId, Micros]]:
-        """The nodes that would have the event by the deadline: from which node, and when."""
-        graph = ContactGraph(self._links, self._faults)
-        reached: dict[NodeId, tuple[NodeId, Micros]] = {}
-        seen: NodeSet = 0
-        arrivals = [(max(held, since), 1 << holder) for holder, held in held_since.items()]
-        first = bisect_right(self._rises, since, key=lambda rise: rise[0])
-        # A new link matters only if it leads from a reached node to one that is not reached.
-        steps = sorted(
-            [(t, 0, bit) for t, bit in arrivals]
-            + [(since, 0, 0)]
-            + [(t, from_, to) for t, from_, to in self._rises[first:] if t <= deadline]
+
+class Journeys:
+    """Foremost journeys: whom an event can reach by when, if every node keeps it and sends it on at once,
+    without loss, over all later contacts (Bui Xuan, Ferreira, Jarry 2003). No protocol is faster.
+
+    A hop takes one frame's airtime inside a contact. A contact lasts while the link is up and both nodes are;
+    a crash loses nothing, because the limit is for any protocol, also for one that keeps what it has on disk.
+    """
+
+    def __init__(self, links: Iterable[LinkChanged], faults: Iterable[FaultHappened]) -> None:
+        # By sender and receiver: when contacts begin, and when they end.
+        self._contacts: defaultdict[NodeId, dict[NodeId, tuple[list[Micros], list[Micros]]]]
+        self._contacts = defaultdict(dict)
+        changes: list[LinkChanged | FaultHappened] = [*links]
+        changes.extend(fault for fault in faults if fault.kind in ("crash", "restart"))
+        changes.sort(key=_time)
+        self._instants = [change.t for change in changes]
+        up: set[Link] = set()
+        of_node: defaultdict[NodeId, set[Link]] = defaultdict(set)  # all its links, both directions
+        down: set[NodeId] = set()
+        for change in changes:
+            if isinstance(change, LinkChanged):
+                touched = _links_of(change)
+                (up.update if change.up else up.difference_update)(touched)
+                for link in touched:
+                    of_node[link[0]].add(link)
+                    of_node[link[1]].add(link)
+            else:
+                (down.add if change.kind == "crash" else down.discard)(change.node)
+                touched = list(of_node[change.node])
+            for link in touched:
+                self._note(link, change.t, link in up and down.isdisjoint(link))
+
+    def _note(self, link: Link, t: Micros, stands: bool) -> None:
+        begins, ends = self._contacts[link[0]].setdefault(link[1], ([], []))
+        if stands and len(begins) == len(ends):
+            if ends and ends[-1] == t:
+                ends.pop()  # down and up again in one instant: it was never down
+            else:
+                begins.append(t)
+        elif not stands and len(begins) > len(ends):
+            if begins[-1] == t:
+                begins.pop()
+            else:
+                ends.append(t)
+
+    def rests(self, start: Micros, end: Micros) -> bool:
+        """Whether nothing changes in (start, end]."""
+        return bisect_right(self._instants, start) == bisect_right(self._instants, end)
+
+    def instants(self, start: Micros, end: Micros) -> list[Micros]:
+        """When something changes in (start, end], each once."""
+        return sorted(
+            set(self._instants[bisect_right(self._instants, start) : bisect_right(self._instants, end)])
         )
-        for t, from_, to in steps:
-            if from_ == 0:
-                seen |= to
-            elif not (seen & from_ and to & ~seen):
+
+    def connected(self, source: NodeId, t: Micros) -> list[NodeId]:
+        """The nodes that a path leads to at an instant."""
+        return list(self.earliest({source: t}, t, 0))
+
+    def states(
+        self, nodes: Sequence[NodeId], cuts: Sequence[Micros], end: Micros, ready: Mapping[NodeId, Micros]
+    ) -> list[int]:
+        """Who hears whom in the intervals that begin at `cuts`; the last one lasts to `end`, and has it.
+
+        Bit k·n + j of element k·n + i: node j of the n nodes hears node i at some time of interval k, and
+        node i may have what it sends by then: it is `ready`, or, if not named there, always so.
+        """
+        place = {node: at for at, node in enumerate(nodes)}
+        hearers = [0] * (len(cuts) * len(nodes))
+        for sender, node in enumerate(nodes):
+            first = max(0, bisect_right(cuts, ready.get(node, 0)) - 1)
+            for peer, (begins, ends) in self._contacts[node].items():
+                if peer not in place:
+                    continue
+                for at in range(bisect_right(ends, cuts[0]), bisect_right(begins, end)):
+                    last = len(cuts) if at == len(ends) else bisect_left(cuts, ends[at])
+                    for interval in range(max(first, bisect_right(cuts, begins[at]) - 1), last):
+                        state = interval * len(nodes)
+                        hearers[state + sender] |= 1 << state + place[peer]
+        return hearers
+
+    def earliest(
+        self, held_since: Mapping[NodeId, Micros], deadline: Micros, airtime: Micros, wanted: NodeSet = -1
+    ) -> dict[NodeId, Hop]:
+        """The hop by which the event can first be at each node until the deadline, its last instant included.
+        The search ends once all `wanted` are reached."""
+        arrivals = [(t, node, node, t) for node, t in held_since.items()]
+        heapify(arrivals)
+        best: dict[NodeId, Micros] = {}
+        found: dict[NodeId, Hop] = {}
+        settled: set[NodeId] = set()
+        while arrivals and wanted:
+            t, node, giver, sent = heappop(arrivals)
+            if node in settled:
                 continue
-            graph.advance(t)
-            for node, giver in graph.parents(seen).items():
-                seen |= 1 << node
-                reached[node] = (giver, t)
-        return reached
+            settled.add(node)
+            wanted &= ~(1 << node)
+            if giver != node:
+                found[node] = Hop(giver, sent, t)
+            for receiver, (begins, ends) in self._contacts[node].items():
+                if receiver in settled or receiver in held_since:
+                    continue
+                # A link that goes down as a frame ends has lost it: changes come first.
+                for at in range(bisect_right(ends, t + airtime), len(begins)):
+                    leaves = max(t, begins[at])
+                    if at == len(ends) or leaves + airtime < ends[at]:
+                        arrives = leaves + airtime
+                        if arrives <= deadline and arrives < best.get(receiver, deadline + 1):
+                            best[receiver] = arrives
+                            heappush(arrivals, (arrives, receiver, node, leaves))
+                        break
+        return found
 
 
 def unpack(sets: Sequence[NodeSet]) -> tuple[Numbers, npt.NDArray[np.int32]]:

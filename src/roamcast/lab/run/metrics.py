@@ -54,11 +54,37 @@ RELATIONS: dict[str, str] = {
         JOIN events e ON e.run = x.run AND e.publisher = x.publisher AND e.sequence = x.sequence
         LEFT JOIN hand_overs h ON h.run = x.run AND h.publisher = x.publisher
             AND h.sequence = x.sequence AND h.node = x.node AND h.copy = 1 AND h.matched""",
+    # Only of runs whose limit was computed. `earliest` is NULL where no journey leads there in time.
+    "attainments": """
+        SELECT p.run AS run, p.t AS t, p.latency AS latency, l.deadline AS deadline, a.t AS earliest
+        FROM pairs p
+        JOIN limits l ON l.run = p.run AND l.publisher = p.publisher AND l.sequence = p.sequence
+        LEFT JOIN attainable a ON a.run = p.run AND a.publisher = p.publisher
+            AND a.sequence = p.sequence AND a.node = p.node""",
+    # The events whose fewest broadcasts are known, beside what was sent for them.
+    "bounded_events": """
+        SELECT l.run AS run, l.fewest AS fewest, l.fewest * l.airtime AS least_airtime,
+            COALESCE(s.frames, 0) AS frames
+        FROM limits l
+        LEFT JOIN (
+            SELECT run, publisher, sequence, COUNT(*) AS frames
+            FROM transmissions WHERE kind = 'data' GROUP BY run, publisher, sequence
+        ) s ON s.run = l.run AND s.publisher = l.publisher AND s.sequence = l.sequence
+        WHERE l.fewest IS NOT NULL""",
     "frames": """
         SELECT s.run AS run, s.kind AS kind, s.message AS message, s.size AS size, s.own AS own,
-            s.layer AS layer
+            s.layer AS layer, s.attempt AS attempt, s.airtime AS airtime
         FROM transmissions s JOIN runs r ON r.run = s.run
         WHERE s.t >= r.warmup""",
+    # What each change of the contact plan adds to or takes from the time in which links stand, both
+    # directions counted; crashes apart.
+    "plan_changes": """
+        SELECT l.run AS run, r.nodes AS nodes, r.duration - r.warmup AS span,
+            CASE WHEN l.t >= r.warmup THEN 1 ELSE 0 END AS counted,
+            (CASE WHEN l.up THEN 1 ELSE -1 END) * (CASE WHEN l.both THEN 2 ELSE 1 END)
+                * (r.duration - CASE WHEN l.t > r.warmup THEN l.t ELSE r.warmup END) AS stands
+        FROM links l JOIN runs r ON r.run = l.run
+        WHERE l.t < r.duration""",
     "air_frames": """
         SELECT a.run AS run, a.octets AS octets
         FROM air a JOIN runs r ON r.run = a.run
@@ -248,6 +274,13 @@ _OWN: dict[str, Metric] = {
         "SUM(CASE WHEN kind = 'control' THEN 1 ELSE 0 END)",
         "0",
     ),
+    "control_sent": Metric(
+        "messages",
+        "control messages that nodes sent, relays counted and retries of the link layer not",
+        "frames",
+        "SUM(CASE WHEN kind = 'control' AND attempt = 1 THEN 1 ELSE 0 END)",
+        "0",
+    ),
     "control_bytes": Metric(
         "octets",
         "size of the control frames sent, link-layer headers apart",
@@ -280,7 +313,7 @@ _OWN: dict[str, Metric] = {
         "octets",
         "the part of the control octets that spreads what an overlay's brokers and clients say of themselves",
         "frames",
-        "SUM(CASE WHEN kind = 'control' AND message IN ('rows', 'numbers') THEN size ELSE 0 END)",
+        "SUM(CASE WHEN kind = 'control' AND message IN ('rows', 'numbers', 'topology') THEN size ELSE 0 END)",
         "0",
     ),
     "air_bytes": Metric(
@@ -385,6 +418,18 @@ _OWN: dict[str, Metric] = {
         "path_samples",
         _path_hops("network"),
     ),
+    "degree_mean": Metric(
+        "nodes",
+        "how many nodes hear a node, mean over nodes and time, crashes apart",
+        "plan_changes",
+        "SUM(stands) * 1e0 / NULLIF(MAX(span), 0) / NULLIF(MAX(nodes), 0)",
+    ),
+    "link_changes_per_s": Metric(
+        "1/s",
+        "links of the contact plan that come or go per second, in the whole network",
+        "plan_changes",
+        "SUM(counted) * 1e6 / NULLIF(MAX(span), 0)",
+    ),
     "handoffs": Metric(
         "handoffs",
         "relocations of a client and its modulators that came to their end",
@@ -419,12 +464,62 @@ _OWN: dict[str, Metric] = {
         "load_samples",
         "SUM(CAST(ROUND(load * 1e9) AS BIGINT)) / 1e9 / NULLIF(COUNT(load), 0)",
     ),
+    "limit_delivery": Metric(
+        "",
+        "share of expected pairs that some protocol could have served in time",
+        "attainments",
+        "COUNT(earliest) * 1e0 / NULLIF(COUNT(*), 0)",
+    ),
+    "delivery_of_limit": Metric(
+        "",
+        "pairs delivered in time over those that some protocol could have served in time",
+        "attainments",
+        "COUNT(CASE WHEN t + latency <= deadline THEN earliest END) * 1e0 / NULLIF(COUNT(earliest), 0)",
+    ),
+    "latency_excess_p50": Metric(
+        "s",
+        "first delivery minus earliest possible arrival, median of the attainable pairs delivered",
+        "attainments",
+        "percentile(t + latency - earliest, 0.5) / 1e6",
+    ),
+    "latency_excess_p95": Metric(
+        "s",
+        "first delivery minus earliest possible arrival, 95th percentile of the attainable pairs delivered",
+        "attainments",
+        "percentile(t + latency - earliest, 0.95) / 1e6",
+    ),
+    "limit_events": Metric(
+        "events",
+        "events whose fewest broadcasts were computed",
+        "bounded_events",
+        "COUNT(*)",
+    ),
+    "limit_transmissions": Metric(
+        "frames",
+        "fewest broadcasts that serve, in time, the pairs of those events that were served",
+        "bounded_events",
+        "SUM(fewest)",
+    ),
+    "transmissions_of_limit": Metric(
+        "",
+        "data frames sent for those events, every relay and every retry counted, over the fewest",
+        "bounded_events",
+        "SUM(frames) * 1e0 / NULLIF(SUM(fewest), 0)",
+    ),
+    "airtime_of_limit": Metric(
+        "",
+        "airtime of all frames, control and retries included, over that of the fewest broadcasts",
+        "",
+        "airtime * 1e0 * limit_events / NULLIF(published, 0) / NULLIF(limit_airtime, 0)",
+    ),
     "sim_events": Metric("events", "simulator events executed", "runs", "MAX(sim_events)"),
     "wall_s": Metric("s", "wall-clock seconds", "runs", "MAX(wall_s)"),
 }
 """By the design's names, in its order. A metric for which a strategy writes no records is NULL."""
 
 _AUXILIARY: dict[str, Metric] = {
+    "airtime": Metric("us", "airtime of all frames", "frames", "SUM(airtime)", "0"),
+    "limit_airtime": Metric("us", "airtime of the fewest broadcasts", "bounded_events", "SUM(least_airtime)"),
     "application_bytes": Metric("octets", "payload handed to applications", "hand_overs", "SUM(size)", "0"),
     "delivered_bytes": Metric(
         "octets",
@@ -551,6 +646,10 @@ COLUMNS: dict[str, dict[str, str]] = {
         "size": "BIGINT",
         "own": "BOOLEAN",
         "layer": "TEXT",
+        "attempt": "BIGINT",
+        "airtime": "BIGINT",
+        "publisher": "INT",
+        "sequence": "BIGINT",
     },
     "air": {"t": "BIGINT", "octets": "BIGINT"},
     "faults": {"t": "BIGINT", "kind": "TEXT", "node": "INT"},
@@ -563,6 +662,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "outcome": "TEXT",
     },
     "loads": {"t": "BIGINT", "node": "INT", "load": "DOUBLE", "span": "BIGINT"},
+    "links": {"t": "BIGINT", "both": "BOOLEAN", "up": "BOOLEAN"},
     "paths": {"t": "BIGINT", "kind": "TEXT", "pairs": "BIGINT", "hops": "BIGINT"},
     "reached": {
         "publisher": "INT",
@@ -572,9 +672,23 @@ COLUMNS: dict[str, dict[str, str]] = {
         "relayed": "BIGINT",
     },
     "expected": {"publisher": "INT", "sequence": "BIGINT", "node": "INT", "reachable": "BOOLEAN"},
+    "attainable": {"publisher": "INT", "sequence": "BIGINT", "node": "INT", "t": "BIGINT"},
+    "limits": {
+        "publisher": "INT",
+        "sequence": "BIGINT",
+        "deadline": "BIGINT",
+        "airtime": "BIGINT",
+        "fewest": "BIGINT",
+    },
 }
 """The columns that the metrics read; the pipeline need load no others."""
-RUN_COLUMNS = {"warmup": "BIGINT", "duration": "BIGINT", "sim_events": "BIGINT", "wall_s": "DOUBLE"}
+RUN_COLUMNS = {
+    "nodes": "BIGINT",
+    "warmup": "BIGINT",
+    "duration": "BIGINT",
+    "sim_events": "BIGINT",
+    "wall_s": "DOUBLE",
+}
 
 
 def measure(

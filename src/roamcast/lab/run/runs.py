@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from roamcast.lab.run.expected import expected, reached, sample_paths
+from roamcast.lab.run.limit import limits
 from roamcast.lab.run.metrics import NOTHING_BESIDE, Figure, StudyMetrics, measure
 from roamcast.lab.run.overlay_graph import overlay_health
 from roamcast.lab.run.tables import Derived, RunInfo, Tables, tables, write
@@ -69,7 +70,11 @@ def measured(
 ) -> RunResult:
     """Ground truth, tables and metrics of a trace, whichever runtime wrote it."""
     truth = expected(trace)
-    derived: list[Derived] = [*truth, *reached(trace.of(Transmitted), truth)]
+    derived: list[Derived] = [
+        *truth,
+        *reached(trace.of(Transmitted), truth),
+        *limits(trace, truth, info),
+    ]
     trace.records[PathsSampled].extend(
         sample_paths(
             trace.of(LinkChanged),

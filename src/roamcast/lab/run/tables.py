@@ -67,7 +67,31 @@ class Expected(Derived, frozen=True):
     hops: int | None  # length of the shortest such path
 
 
-DERIVED: tuple[type[Derived], ...] = (OverlayJudged, Expected, ReachedNodes)
+class AttainablePair(Derived, frozen=True):
+    """An expected pair that some protocol could have served in time (`limit.py`)."""
+
+    TABLE: ClassVar[str] = "attainable"
+    publisher: NodeId
+    sequence: int
+    node: NodeId
+    t: Micros  # the earliest possible arrival; not before the subscription
+
+
+class EventLimit(Derived, frozen=True):
+    """One row per event after the warm-up, or sampled one: what any protocol needs for it (`limit.py`)."""
+
+    TABLE: ClassVar[str] = "limits"
+    publisher: NodeId
+    sequence: int
+    deadline: Micros  # the last instant that counts
+    airtime: Micros  # of a frame that holds the event and nothing else
+    # Bounds on the fewest broadcasts that serve those whom the run served in time; equal where they are known
+    # exactly, null where they were not computed.
+    fewest: int | None
+    at_most: int | None
+
+
+DERIVED: tuple[type[Derived], ...] = (OverlayJudged, Expected, ReachedNodes, AttainablePair, EventLimit)
 TABLES: tuple[type[Record], ...] = (*RECORDS, *DERIVED)  # everything in the folder of a run, in this order
 
 
@@ -76,13 +100,19 @@ RUN_FILE = "run.json"
 # `NodeId` is an `int` to the type checker and at run time; only the names tell node numbers apart.
 NODE_COLUMNS = frozenset({"node", "publisher", "to", "sender", "receiver", "peer", "source", "destination"})
 UNITS = {
-    **dict.fromkeys(("t", "lifetime", "airtime", "started", "span", "since", "duration", "warmup"), "us"),
+    **dict.fromkeys(
+        ("t", "lifetime", "airtime", "started", "span", "since", "duration", "warmup", "deadline"), "us"
+    ),
     **dict.fromkeys(("size", "octets"), "octets"),
     **dict.fromkeys(("seconds", "wall_s"), "s"),
     **dict.fromkeys(("x", "y"), "m"),
 }
 """By column: in the tables' own metadata, so that a file says it without its page."""
-_LATER_THAN: dict[int, tuple[type[Record], ...]] = {1: (Moved,), SCHEMA: ()}
+_LATER_THAN: dict[int, tuple[type[Record], ...]] = {
+    1: (Moved, AttainablePair, EventLimit),
+    2: (AttainablePair, EventLimit),
+    SCHEMA: (),
+}
 """By schema: the tables that folders of it do not have, and that are read as empty."""
 NODE_LIST = pa.list_(pa.field("element", pa.int32(), nullable=False))
 
@@ -176,32 +206,43 @@ def write(tables: Mapping[str, pa.Table], run: RunInfo, folder: Path) -> None:
         (unfinished / RUN_FILE).write_bytes(document + b"\n")
 
 
-def read(folder: Path) -> Tables:
+def read(folder: "Storage | Path | str") -> Tables:
     """The tables of a folder that `write` made."""
-    if not folder.is_dir():
-        raise FileError(str(folder), "is no folder; expected the trace that `--out` wrote")
-    later = _LATER_THAN[read_run(folder).schema]
-    return {
-        kind.TABLE: table(kind, []) if kind in later else _read_table(folder / _file_name(kind), kind)
-        for kind in TABLES
-    }
+    return {kind.TABLE: read_table(folder, kind) for kind in TABLES}
 
 
-def read_run(folder: Path) -> RunInfo:
+def read_table(folder: "Storage | Path | str", kind: type[Record]) -> pa.Table:
+    """One of them."""
+    storage = Storage.open(folder)
+    if kind in _LATER_THAN[read_run(storage).schema]:
+        return table(kind, [])
+    name = storage.name(_file_name(kind))
+    found = table_in(storage, _file_name(kind))
+    expected = schema(kind)
+    if found.schema.names != expected.names:
+        raise FileError(name, f"has columns {found.schema.names}; expected {expected.names}")
+    if found.schema != expected:
+        wrong = next(name for name in expected.names if found.schema.field(name) != expected.field(name))
+        described = f"{_described(found.schema.field(wrong))}; expected {_described(expected.field(wrong))}"
+        raise FileError(name, f"has column {wrong} of type {described}")
+    return found
+
+
+def read_run(folder: "Storage | Path | str") -> RunInfo:
     """What the run of a folder was."""
-    path = folder / RUN_FILE
+    storage = Storage.open(folder)
+    name = storage.name(RUN_FILE)
+    data = storage.read_if_there(RUN_FILE)
+    if data is None:
+        raise FileError(name, "is missing; expected the trace that `--out` wrote")
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        document = msgspec.json.decode(data, type=dict[str, Any])
         schema = document.setdefault("schema", 1)  # Roamcast 0.2 did not write it
         if not isinstance(schema, int) or schema not in _LATER_THAN:
-            raise FileError(str(path), f"has schema {schema} of the trace; this version reads 1 to {SCHEMA}")
+            raise FileError(name, f"has schema {schema} of the trace; this version reads 1 to {SCHEMA}")
         return msgspec.convert(document, RunInfo)
-    except FileNotFoundError:
-        raise FileError(str(path), "is missing; expected the trace that `--out` wrote") from None
-    except OSError as error:
-        raise FileError(str(path), f"cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FileError(str(path), f"is no run description: {error}") from error
+        raise FileError(name, f"is no run description: {error}") from error
 
 
 def with_run(table: pa.Table, run: str) -> pa.Table:
@@ -279,18 +320,6 @@ def _refuse_other_content(folder: Path, run: RunInfo) -> None:
         raise FileError(str(folder), f"holds something else ({foreign[0]}); allowed: a new or empty folder")
     if found and read_run(folder) != run:
         raise FileError(str(folder), "holds the trace of another run; allowed: a new or empty folder")
-
-
-def _read_table(path: Path, kind: type[Record]) -> pa.Table:
-    found = table_in(Storage.open(path.parent), path.name)
-    expected = schema(kind)
-    if found.schema.names != expected.names:
-        raise FileError(str(path), f"has columns {found.schema.names}; expected {expected.names}")
-    if found.schema != expected:
-        wrong = next(name for name in expected.names if found.schema.field(name) != expected.field(name))
-        described = f"{_described(found.schema.field(wrong))}; expected {_described(expected.field(wrong))}"
-        raise FileError(str(path), f"has column {wrong} of type {described}")
-    return found
 
 
 def _described(field: pa.Field) -> str:

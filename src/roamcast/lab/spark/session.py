@@ -12,19 +12,13 @@ Java can die during a job: its heap is full, or the system kills it because memo
 then starts another one and repeats the work.
 """
 
-import atexit
-import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -35,11 +29,11 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-import roamcast
 from roamcast.errors import InputError, RoamcastError
 from roamcast.lab.spark import settings as user
 from roamcast.lab.spark.causes import cause_in_a_line
 from roamcast.lab.spark.java import find_java
+from roamcast.lab.spark.package import package_zip
 from roamcast.lab.spark.settings import (
     TASK_FAILURES_MAX,
     SparkSettings,
@@ -61,6 +55,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LAUNCH = ("spark.master", "spark.driver.", "spark.log.", "spark.archives")  # what Java must know at its start
 
 _COMPLAINT = re.compile(r"error|exception|invalid|could not|cannot", re.IGNORECASE)
+_GREETING = re.compile(r"Setting .*log level|Using Spark's .*log4j")  # what Java says at every start
 _LAST_WORDS = re.compile(r"shut ?down|stopped SparkContext|OutOfMemoryError", re.IGNORECASE)  # of Java
 _CONNECT_MODE = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE")  # set by PySpark; they outlive a session
 
@@ -112,6 +107,11 @@ def stop() -> None:
 def parallelism(spark: SparkSession) -> int:
     """How many tasks the session runs at a time, as far as it tells: Spark Connect does not."""
     return PARALLELISM_UNKNOWN if is_remote(spark) else spark.sparkContext.defaultParallelism
+
+
+def cores_of(spark: SparkSession) -> int | None:
+    """How many cores the session has for as long as it lives; None for a cluster's, which come and go."""
+    return None if is_remote(spark) else local_cores(_master_of(spark))
 
 
 PARALLELISM_UNKNOWN = 8  # chosen by us: enough tasks for a small cluster, few enough for a single machine
@@ -270,7 +270,9 @@ class _Log:
         """The first line that looks like an error, if there is any."""
         self.file.seek(0)
         lines = self.file.read().decode(errors="replace").splitlines()
-        complaints = [line.strip() for line in lines if _COMPLAINT.search(line)]
+        complaints = [
+            line.strip() for line in lines if _COMPLAINT.search(line) and not _GREETING.search(line)
+        ]
         return complaints[0] if complaints else ""
 
 
@@ -328,25 +330,8 @@ _SHIPPED = "_roamcast_shipped"  # on a session that has the package already
 def ship(spark: SparkSession) -> None:
     """Send the package to the workers of a session, whoever made it; once."""
     if not getattr(spark, _SHIPPED, False):
-        spark.addArtifacts(str(_package_zip()), pyfile=True)
+        spark.addArtifacts(str(package_zip()), pyfile=True)
         setattr(spark, _SHIPPED, True)
-
-
-@cache
-def _package_zip() -> Path:
-    """Sorted and without dates, so that its bytes are always the same; named after them, because Spark
-    refuses a second file of the same name."""
-    source = Path(roamcast.__file__).parent
-    folder = Path(tempfile.mkdtemp(prefix="roamcast-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    target = folder / "roamcast.zip"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(source.rglob("*")):
-            if path.is_file() and path.suffix != ".pyc":
-                name = Path(source.name) / path.relative_to(source)
-                archive.writestr(zipfile.ZipInfo(name.as_posix()), path.read_bytes())
-    digest = hashlib.sha256(target.read_bytes()).hexdigest()[:12]
-    return target.rename(folder / f"roamcast-{digest}.zip")
 
 
 # Work as tasks: what RDDs are for elsewhere, by DataFrames alone, so that every kind of session can do it,

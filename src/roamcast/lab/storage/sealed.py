@@ -10,7 +10,9 @@ import hashlib
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +24,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from roamcast.errors import FileError, InputError
 from roamcast.lab.storage.storage import Storage
 
+READERS = 8  # files read at a time; chosen by us, for object stores far away
+CLAIM = "claim"  # the folder for who is writing (`claim.py`)
 ASIDE = "aside"  # the folder for what was no longer as it had been written
 Manifest = TypeVar("Manifest")
 
@@ -60,19 +64,43 @@ def put_table(
     return SealedFile(rows=len(table), size=len(data), sha256=_digest(data))
 
 
-def table_in(storage: Storage, file: str, sealed: SealedFile | None = None) -> pa.Table:
+def table_in(
+    storage: Storage, file: str, sealed: SealedFile | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
     """The table of a file, compared with what its manifest says if there is one."""
-    data = storage.read(file)
-    if sealed is not None:
-        sealed.check(storage.name(file), data)
+    data = storage.read(file) if sealed is None else checked(storage, file, sealed)
     try:
-        found = pq.ParquetFile(pa.BufferReader(data)).read()
+        found = pq.ParquetFile(pa.BufferReader(data)).read(columns)
     except (pa.ArrowException, ValueError) as error:
         reason = re.split(r"[\n;]", str(error))[0]
         raise FileError(storage.name(file), f"is no Parquet file: {reason}") from error
     if sealed is not None and len(found) != sealed.rows:
         raise FileError(storage.name(file), f"has {len(found)} rows; its manifest says {sealed.rows}")
     return found
+
+
+_compared: dict[str, tuple[int, ...]] = {}  # by file of this machine: how it was when its content was right
+
+
+def checked(storage: Storage, file: str, sealed: SealedFile) -> bytes:
+    """The content of a file, if it is what was written. A file of this machine is compared once, as long as
+    the system says that nobody touched it."""
+    seen = storage.stamp(file)
+    data = storage.read(file)
+    if seen is None or _compared.get(storage.name(file)) != seen:
+        sealed.check(storage.name(file), data)
+        if seen is not None:
+            _compared[storage.name(file)] = seen
+    return data
+
+
+def check_all(storage: Storage, files: Iterable[tuple[str, SealedFile]]) -> None:
+    """The same of many; a `FileError` for the first that is not what was written."""
+    names = {
+        file: sealed for file, sealed in files if _compared.get(storage.name(file), ()) != storage.stamp(file)
+    }
+    with ThreadPoolExecutor(READERS) as pool:
+        deque(pool.map(lambda file: checked(storage, file, names[file]), names), maxlen=0)
 
 
 class _Signed(msgspec.Struct, frozen=True):
@@ -131,7 +159,7 @@ def check_is_free(storage: Storage) -> None:
     """An `InputError` unless the folder is new or empty."""
     if storage.path is not None and storage.path.exists() and not storage.path.is_dir():
         raise InputError(str(storage), "is a file; allowed: a new or empty folder")
-    if found := next(iter(storage.files()), None):
+    if found := next((file for file in storage.files() if not file.startswith(f"{CLAIM}/")), None):
         raise InputError(str(storage), f"holds something else ({found}); allowed: a new or empty folder")
 
 

@@ -148,6 +148,15 @@ class Storage:
         with self._errors(file, "read"), self._filesystem.open_input_file(self._at(file)) as opened:
             yield opened
 
+    def stamp(self, file: str) -> tuple[int, ...] | None:
+        """What changes when a file of this machine is written; None if there is none, or elsewhere."""
+        if self.scheme != "file":
+            return None
+        with suppress(OSError):
+            found = os.stat(self._at(file))
+            return found.st_ino, found.st_size, found.st_mtime_ns
+        return None
+
     # Changes.
 
     def write(self, file: str, data: bytes | pa.Buffer) -> None:

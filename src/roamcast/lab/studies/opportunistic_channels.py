@@ -87,6 +87,7 @@ class RelocationStudy(Study, frozen=True):
                 "options": {
                     "broker_update": 5.0,
                     "broker_discovery": 2.0,
+                    "discovery": "handoff",
                     "neighbours_wanted": 64,
                     "share_frames": False,
                 },
@@ -145,7 +146,12 @@ class Campus(Study, frozen=True):
             },
             "strategy": {
                 "name": "opportunistic",
-                "options": {"mode": self.mode, "broker_update": 5.0, "broker_discovery": 2.0},
+                "options": {
+                    "mode": self.mode,
+                    "broker_update": 5.0,
+                    "broker_discovery": 2.0,
+                    "discovery": "handoff",  # 3.1: "in response to a network-level handoff"
+                },
             },
             "underlay": {"name": "ideal"},
             "fault": [

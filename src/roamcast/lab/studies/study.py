@@ -56,7 +56,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Ready to run."""
         from roamcast.runtime.sim.simulation import Simulation
 
-        return Simulation(scenario_from(self.tables(seed)))
+        return Simulation(scenario_from({"limit": {"events": 0}, **self.tables(seed)}))
 
     def measured(self, simulation: "Simulation") -> "RunResult":
         from roamcast.lab.run.runs import simulated

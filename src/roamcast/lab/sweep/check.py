@@ -9,26 +9,27 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from roamcast.errors import RoamcastError
 from roamcast.lab.run.metrics import COLUMNS, METRICS, RUN_COLUMNS, Metric, query, relations_of
 from roamcast.lab.run.tables import TABLES, schema, with_run
-from roamcast.lab.spark.session import parallelism
 from roamcast.lab.storage import Storage
-from roamcast.lab.sweep.folder import RunRecord, SweepSegment
+from roamcast.lab.storage.sealed import check_all
+from roamcast.lab.sweep.folder import KINDS, RunRecord, SweepFolder, TablePart
 
 SAMPLE_SHARE = 25  # one run of so many is measured again; chosen by us, as are the next two
 SAMPLE_MAX = 8
 SAMPLE_SOURCES = 1  # relations whose metrics are checked, beside that of the deliveries
 DELIVERIES = "pairs"
+PARTS_MAX = 1_000  # tasks that read a table from an object store; chosen by us
 # A query over few rows takes less time than compiling it would.
 INTERPRETED_ROWS_MAX = 100_000
 _INTERPRETED = {
@@ -63,8 +64,7 @@ def sample(
 
 def check_figures(
     spark: SparkSession,
-    storage: Storage,
-    segments: Sequence[SweepSegment],
+    folder: SweepFolder,
     records: Sequence[RunRecord],
     sources: Collection[str] | None = None,
     redefined: Collection[str] = (),
@@ -77,24 +77,23 @@ def check_figures(
     }
     few = sum(sum(record.rows.values()) for record in records) <= INTERPRETED_ROWS_MAX
     with _conf(spark, _INTERPRETED if few else {}):
-        found = measured(spark, storage, segments, records, metrics)
+        found = measured(spark, folder, records, metrics)
     by_run = {row.pop("run"): row for row in found.to_pylist()}
     for record in records:
         if record.run not in by_run:
-            raise RoamcastError(f"{storage}: Spark's SQL found no run {record.run}")
+            raise RoamcastError(f"{folder.storage}: Spark's SQL found no run {record.run}")
         for name, value in by_run[record.run].items():
             kept = record.figures.get(name)
             if value != kept:
                 raise RoamcastError(
-                    f"{storage}: of run {record.run}, {name} is {kept} as its task measured it and {value} "
-                    "by Spark's SQL over its tables; no figure of this sweep can be trusted"
+                    f"{folder.storage}: of run {record.run}, {name} is {kept} as its task measured it and "
+                    f"{value} by Spark's SQL over its tables; no figure of this sweep can be trusted"
                 )
 
 
 def measured(
     spark: SparkSession,
-    storage: Storage,
-    segments: Sequence[SweepSegment],
+    folder: SweepFolder,
     records: Sequence[RunRecord],
     metrics: Mapping[str, Metric] | None = None,
 ) -> pa.Table:
@@ -103,9 +102,7 @@ def measured(
     metrics = METRICS if metrics is None else metrics
     needed = relations_of(metric.source for metric in metrics.values())
     tables = {
-        kind.TABLE: table_of(
-            spark, storage, segments, kind.TABLE, ("run", *COLUMNS[kind.TABLE]), wanted, verified=True
-        )
+        kind.TABLE: table_of(spark, folder, kind.TABLE, wanted, list(COLUMNS[kind.TABLE]), verified=True)
         for kind in TABLES
         if kind.TABLE in COLUMNS and kind.TABLE in needed
     }
@@ -124,59 +121,63 @@ def measured(
 
 def table_of(
     spark: SparkSession,
-    storage: Storage,
-    segments: Sequence[SweepSegment],
+    folder: SweepFolder,
     table: str,
+    runs: Collection[str] | None = None,
     columns: Sequence[str] | None = None,
-    runs: frozenset[str] | None = None,
     verified: bool = False,
 ) -> DataFrame:
-    """A trace table of a sweep, of all runs or some, from files that are as they were written.
+    """A trace table of a sweep as `SweepFolder.table` has it, read by Spark.
 
     From a disk Spark reads the files, after they were checked here unless they were `verified` before.
     Elsewhere workers read them through our own storage and check them then; Spark needs no connector.
     """
-    kind = next(kind for kind in TABLES if table == kind.TABLE)
-    whole = with_run(schema(kind).empty_table(), "").schema
-    fields = from_arrow_schema(pa.schema([whole.field(name) for name in columns or whole.names]))
-    files = [
-        segment
-        for segment in segments
-        if table in segment.files
-        and (runs is None or any(r.rows.get(table) and r.run in runs for r in segment.runs))
-    ]
-    if not files:
-        return spark.createDataFrame([], fields)
-    if storage.path is not None:
-        for segment in files if not verified else []:
-            segment.check(storage, table)
-        names = [storage.spark_name(segment.file(table)) for segment in files]
-        found = spark.read.schema(fields).parquet(*names)
-        return found if runs is None else found.where(F.col("run").isin(sorted(runs)))
-    # What is needed to read the files: little enough to be sent with every task.
-    slim = [msgspec.structs.replace(segment, metrics=(), runs=()) for segment in files]
-    read = _SegmentReader(storage, table, tuple(fields.names), tuple(slim), runs)
-    numbers = spark.range(0, len(files), 1, min(len(files), parallelism(spark)))
-    return numbers.mapInArrow(read, fields)
+    storage = folder.storage
+    whole = with_run(schema(KINDS[table]).empty_table(), "").schema
+    names = [name for name in whole.names if columns is None or name in ("run", *columns)]
+    fields = from_arrow_schema(pa.schema([whole.field(name) for name in names]))
+    parts = folder.parts(table, runs)
+    if not parts:
+        return with_units(spark.createDataFrame([], fields), whole)
+    if storage.path is None:
+        read = _PartReader(storage, tuple(names), tuple(parts))
+        numbers = spark.range(0, len(parts), 1, min(len(parts), PARTS_MAX))
+        return with_units(numbers.mapInArrow(read, fields), whole)
+    if not verified:
+        check_all(storage, (part[:2] for part in parts))
+    doubled = [[part] for part in parts if part.is_doubled]
+    plain = [part for part in parts if not part.is_doubled]
+    found = []
+    for together in [plain, *doubled] if plain else doubled:
+        files = spark.read.schema(fields).parquet(*(storage.spark_name(part.file) for part in together))
+        if any(part.has_others for part in together):
+            files = files.where(F.col("run").isin(sorted(run for part in together for run in part.runs)))
+        found.append(files)
+    return with_units(reduce(DataFrame.unionAll, found), whole)
+
+
+def with_units(frame: DataFrame, schema: pa.Schema) -> DataFrame:
+    """Spark forgets what an Arrow schema says beside the types."""
+    fields = []
+    for each in frame.schema:
+        metadata = (schema.field(each.name).metadata or {}).items()
+        known = {key.decode(): value.decode() for key, value in metadata}
+        fields.append(StructField(each.name, each.dataType, each.nullable, known))
+    return frame.to(StructType(fields))
 
 
 @dataclass(frozen=True)
-class _SegmentReader:
-    """On a worker: segments by number, their rows as Arrow."""
+class _PartReader:
+    """On a worker: parts by number, their rows as Arrow."""
 
     storage: Storage
-    table: str
     columns: tuple[str, ...]
-    segments: tuple[SweepSegment, ...]
-    runs: frozenset[str] | None
+    parts: tuple[TablePart, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                found = self.segments[number].read(self.storage, self.table)
-                assert found is not None
-                if self.runs is not None:
-                    found = found.filter(pc.is_in(found["run"], pa.array(sorted(self.runs))))
+                found = self.parts[number].read(self.storage, self.columns)
                 yield from found.select(self.columns).to_batches()
 
 

@@ -39,8 +39,9 @@ def demo(
     master: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Demonstration:
-    """Sweep into `out` and write its report there. What an earlier call finished is not run again."""
-    ended = sweep(demo_experiment(), out, master=master, resume=True, progress=progress)
+    """Sweep into `out` and write its report there. What an earlier call of the same code finished is not run
+    again."""
+    ended = sweep(demo_experiment(), out, master=master, resume=True, progress=progress, anew=True)
     written = report(out, plays=True)
     results = read_results(out)
     heads, rows = short_table(results)
@@ -65,14 +66,14 @@ def short_table(results: Results) -> tuple[list[str], list[list[str]]]:
     rows = []
     for cell, indices in enumerate(shown.cells):
         labels = [axis.labels[indices[axis.key]].replace(" × ", "×") for axis in shown.axes.values()]
-        delivery, reachable, latency, hops = (
+        delivery, attainable, latency, hops = (
             spread(list(results.values(name, cell).values()))
-            for name in ("delivery_ratio", "delivery_ratio_reachable", "latency_p50", "hops_mean")
+            for name in ("delivery_ratio", "delivery_of_limit", "latency_p50", "hops_mean")
         )
         cost = spread(list(octets_per_delivery(results, cell).values()))
         figures = [
             _share(delivery),
-            _share(reachable),
+            _share(attainable),
             number(None if latency.mean is None else 1000 * latency.mean, 3),
             number(hops.mean, 3),
             number(cost.mean, 3),
@@ -83,7 +84,7 @@ def short_table(results: Results) -> tuple[list[str], list[list[str]]]:
     return [
         *heads,
         "delivered\nof all",
-        "delivered\nof reachable",
+        "delivered\nof attainable",
         "latency\nms (p50)",
         "hops\nmean",
         "octets/\ndelivery",

@@ -1,34 +1,39 @@
 """A sweep's folder, on a disk or in an object store.
 
-    experiment.json                what is swept; a folder holds one experiment
+    experiment.json                what is swept, by which code; a folder holds one experiment of one code
     manifest/<segment>.json        a segment: several runs with their figures, and the files of their rows
     <table>/<segment>.parquet      the rows of the segment's runs, with a leading column `run`; none if empty
     runs/ metrics/ summary/        made from the manifests when all runs have ended
+    tables.json                    their sizes and digests
     aside/                         what was no longer as it had been written, and what does not belong here
 
-Every file is whole or not there (`lab/storage/sealed.py`). Nothing is appended, renamed or locked, so workers
-on many machines can write at once. A segment is there when its manifest is; a worker that dies before has
-left files that nobody reads. A run that was written twice (a worker that was thought dead went on) counts
-once. Figures of a run are in its record: they were measured before its rows were written.
+Every file is whole or not there (`lab/storage/sealed.py`). Nothing is appended or renamed, so workers on many
+machines can write at once, for one sweep at a time (`lab/storage/claim.py`). A segment is there when its
+manifest is; a worker that dies before has left files that nobody reads. A run that was written twice (a
+worker that was thought dead went on) counts once. Figures of a run are in its record: they were measured
+before its rows were written.
 """
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 import roamcast
 from roamcast.errors import FileError, InputError
 from roamcast.lab.run.metrics import Figure
-from roamcast.lab.run.tables import TABLES, RunInfo, with_run
+from roamcast.lab.run.tables import TABLES, RunInfo, schema, with_run
+from roamcast.lab.spark.package import code_digest
 from roamcast.lab.storage import Storage
 from roamcast.lab.storage.sealed import (
+    READERS,
     SealedFile,
     check_is_free,
     manifest_in,
@@ -41,11 +46,12 @@ from roamcast.lab.sweep.experiment import Experiment
 
 EXPERIMENT_FILE = "experiment.json"
 MANIFEST = "manifest"
-TRACE_TABLES = tuple(kind.TABLE for kind in TABLES)
+KINDS = {kind.TABLE: kind for kind in TABLES}
+TRACE_TABLES = tuple(KINDS)
 MADE_TABLES = ("runs", "metrics", "summary")
+MADE_FILE = "tables.json"
 VERSION = 2  # of a sweep's folder and its tables; 1 was a file per run and table, without digests
 OK, FAILED = "ok", "failed"
-READERS = 8  # files read at a time; chosen by us, for object stores far away
 # `<cell>-<seed>-<digest of the scenario>-<chance>`: a leftover of a worker that died is one of these.
 _SEGMENT_NAME = re.compile(r"\d+-\d+-[0-9a-f]{8}-[0-9a-f]{8}")
 
@@ -71,6 +77,7 @@ class SweepSegment(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     roamcast: str
     experiment: str  # its fingerprint
+    code: str = ""  # the digest of what ran them; empty in segments of before 0.4
     metrics: tuple[str, ...]  # that were measured, also those without a value
     runs: tuple[RunRecord, ...]
     files: dict[str, SealedFile]  # by table
@@ -82,13 +89,38 @@ class SweepSegment(msgspec.Struct, frozen=True, kw_only=True):
     def manifest(self) -> str:
         return f"{MANIFEST}/{self.name}.json"
 
-    def read(self, storage: Storage, table: str) -> pa.Table | None:
-        """The rows of one table, checked against the manifest; None if the segment has none."""
-        return table_in(storage, self.file(table), self.files[table]) if table in self.files else None
+    def problem(self, storage: Storage) -> str | None:
+        """What is wrong with the content of its files, in a line."""
+        try:
+            for table, expected in self.files.items():
+                expected.check(storage.name(self.file(table)), storage.read(self.file(table)))
+        except FileError as error:
+            return str(error)
+        return None
 
-    def check(self, storage: Storage, table: str) -> None:
-        """A `FileError` if a file is not what the manifest says."""
-        self.files[table].check(storage.name(self.file(table)), storage.read(self.file(table)))
+
+Compare: TypeAlias = Callable[[Sequence[SweepSegment]], Sequence[str | None]]
+
+
+class TablePart(NamedTuple):
+    """A file of one table, and which of its runs count."""
+
+    file: str
+    sealed: SealedFile
+    runs: frozenset[str]
+    has_others: bool  # rows of other runs, too
+    is_doubled: bool  # some of them stand in another part
+
+    def read(self, storage: Storage, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows that count, from a file that is as it was written. `columns` must name `run`."""
+        found = table_in(storage, self.file, self.sealed, columns)
+        return found.filter(pc.field("run").isin(sorted(self.runs))) if self.has_others else found
+
+
+class MadeTables(msgspec.Struct, frozen=True):
+    """What `tables.json` says of the tables that were made of all runs."""
+
+    files: dict[str, SealedFile]
 
 
 class SweepFolder:
@@ -102,14 +134,17 @@ class SweepFolder:
 
     # Beginning.
 
-    def check(self, experiment: Experiment, resume: bool) -> None:
-        """Whether the folder is, or may become, this experiment's. Nothing is written."""
+    def check(self, experiment: Experiment, resume: bool, anew: bool = False) -> None:
+        """Whether the folder is, or may become, this experiment's. Nothing is written. `anew`: what other
+        code ran may be run again (`renew`)."""
+        self._document = None
         document = self.experiment()
         if document is None:
             check_is_free(self.storage)
             return
         wanted = _described(experiment)
-        different = [key for key in wanted if key != "seeds" and document.get(key) != wanted[key]]
+        free = ("seeds", "code")
+        different = [key for key in wanted if key not in free and document.get(key) != wanted[key]]
         if different:
             raise InputError(
                 str(self.storage),
@@ -120,9 +155,26 @@ class SweepFolder:
                 str(self.storage),
                 "holds this experiment already; use --resume to run what is missing or failed",
             )
+        if not anew and document.get("code", "") != wanted["code"]:
+            raise InputError(
+                str(self.storage),
+                f"was run by other code ({document.get('code', 'unknown')}, this is {wanted['code']}), and "
+                "figures of both would be mixed; allowed: --resume --anew, which runs all of it again, a new "
+                "folder, or that code",
+            )
+
+    def renew(self) -> None:
+        """Make the folder one of this code: what other code ran goes."""
+        document = self.experiment()
+        assert document is not None
+        self._write_document(document | {"code": code_digest()})
+        for file in self._manifests():
+            if manifest_in(self.storage, file, SweepSegment).code != code_digest():
+                self.storage.delete(file)
 
     def claim(self, experiment: Experiment) -> None:
         """Make the folder this experiment's, after `check`. Tables that were made of fewer runs go."""
+        self.storage.delete(MADE_FILE)
         for name in MADE_TABLES:
             self.storage.delete(_made(name))
         self.describe(experiment)
@@ -133,10 +185,12 @@ class SweepFolder:
         known = [] if document is None else document["seeds"]
         more = [seed for seed in experiment.seeds if seed not in known]
         if more:
-            whole = replace(experiment, seeds=(*known, *more))
-            text = msgspec.json.format(msgspec.json.encode(_described(whole)), indent=2)
-            self.storage.write(EXPERIMENT_FILE, text + b"\n")
-            self._document = None
+            self._write_document(_described(replace(experiment, seeds=(*known, *more))))
+
+    def _write_document(self, document: Mapping[str, Any]) -> None:
+        text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+        self.storage.write(EXPERIMENT_FILE, text + b"\n")
+        self._document = None
 
     def experiment(self) -> dict[str, Any] | None:
         """The folder's `experiment.json`; None if there is none."""
@@ -174,6 +228,13 @@ class SweepFolder:
         assert document is not None
         return str(document["fingerprint"])
 
+    @property
+    def code(self) -> str:
+        """The digest of the code that ran all that is here."""
+        document = self.experiment()
+        assert document is not None
+        return str(document.get("code", ""))
+
     # Runs.
 
     def commit(
@@ -192,6 +253,7 @@ class SweepFolder:
             version=VERSION,
             roamcast=roamcast.__version__,
             experiment=self.fingerprint,
+            code=code_digest(),
             metrics=tuple(metrics),
             runs=tuple(record for record, _ in runs),
             files=files,
@@ -206,7 +268,58 @@ class SweepFolder:
 
     def records(self) -> dict[str, RunRecord]:
         """Each run that ended, once: a success before a failure, then the latest attempt."""
-        return latest(self.segments())
+        return {run: record for run, (_, record) in self.counted().items()}
+
+    def counted(self) -> dict[str, tuple[SweepSegment, RunRecord]]:
+        """The same with where its rows are. Whoever reads a sweep goes by this: a run may stand in two
+        segments, because a worker that was thought dead went on."""
+        found: dict[str, tuple[SweepSegment, RunRecord]] = {}
+        for segment in self.segments():
+            for record in segment.runs:
+                known = found.get(record.run)
+                if known is None or _rank(record) > _rank(known[1]):
+                    found[record.run] = segment, record
+        return found
+
+    # Tables.
+
+    def parts(self, table: str, runs: Collection[str] | None = None) -> list[TablePart]:
+        """The files with the rows of one trace table, of all runs or some; no others need be opened."""
+        counted = self.counted()
+        wanted: dict[str, tuple[SweepSegment, set[str]]] = {}
+        for run in counted if runs is None else [run for run in runs if run in counted]:
+            segment, record = counted[run]
+            if record.rows.get(table):
+                wanted.setdefault(segment.name, (segment, set()))[1].add(run)
+        chosen = {run for _, mine in wanted.values() for run in mine}
+        found = []
+        for segment, mine in wanted.values():
+            others = {record.run for record in segment.runs if record.rows.get(table)} - mine
+            part = segment.file(table), segment.files[table], frozenset(mine), bool(others)
+            found.append(TablePart(*part, bool(others & chosen)))
+        return found
+
+    def table(
+        self, name: str, runs: Collection[str] | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """A table of the sweep, checked; a trace table of all runs or some, and of all columns or some."""
+        if name in MADE_TABLES:
+            return table_in(self.storage, _made(name), self.made().get(name), columns)
+        names = None if columns is None else ["run", *(column for column in columns if column != "run")]
+        empty = with_run(schema(KINDS[name]).empty_table(), "")
+        with ThreadPoolExecutor(READERS) as pool:
+            read = pool.map(lambda part: part.read(self.storage, names), self.parts(name, runs))
+            parts = [part.replace_schema_metadata() for part in read]
+        return pa.concat_tables([empty if names is None else empty.select(names), *parts])
+
+    def made(self) -> dict[str, SealedFile | None]:
+        """Which of `MADE_TABLES` there are, and what they must be."""
+        if self.storage.exists(MADE_FILE):
+            return dict(manifest_in(self.storage, MADE_FILE, MadeTables).files)
+        document = self.experiment()
+        if document is None or "code" in document:
+            return {}
+        return {name: None for name in MADE_TABLES if self.storage.exists(_made(name))}  # of an older version
 
     def _manifests(self) -> list[str]:
         return [file for file in self.storage.files(MANIFEST) if file.endswith(".json")]
@@ -220,6 +333,11 @@ class SweepFolder:
             for file, segment in zip(new, found, strict=True):
                 if segment.experiment != self.fingerprint:
                     raise FileError(self.storage.name(file), "is the manifest of another experiment")
+                if segment.code != self.code:
+                    raise FileError(
+                        self.storage.name(file),
+                        f"is of other code ({segment.code}) than the rest ({self.code})",
+                    )
                 if segment.manifest != file:
                     raise FileError(
                         self.storage.name(file), f"is the manifest of {segment.name} under another name"
@@ -228,10 +346,11 @@ class SweepFolder:
 
     # Checking.
 
-    def mend(self, digests: bool) -> list[str]:
+    def mend(self, digests: bool, compare: "Compare | None" = None) -> list[str]:
         """Find what is not as it was written, and set it aside: a line for each. The runs that were in it are
-        missing from then on. Only when no worker is writing any more."""
-        found = [*self._mend_manifests(), *self._mend_tables(digests)]
+        missing from then on. Only when no worker is writing any more. `compare`: who reads all files, by
+        default this process."""
+        found = [*self._mend_manifests(), *self._mend_tables(digests, compare or self._compare)]
         self.drop_doubles()
         return [*found, *self._mend_extras()]
 
@@ -245,34 +364,37 @@ class SweepFolder:
                 set_aside(self.storage, file)
         return problems
 
-    def _mend_tables(self, digests: bool) -> list[str]:
+    def _mend_tables(self, digests: bool, compare: "Compare") -> list[str]:
         sizes = self.storage.files()
-
-        def problem(found: tuple[str, SweepSegment]) -> FileError | None:
-            manifest, segment = found
+        wrong: dict[str, str] = {}
+        for manifest, segment in self._segments.items():
             try:
                 for table, expected in segment.files.items():
                     file = segment.file(table)
                     expected.check_size(self.storage.name(file), sizes.get(file))
-                    if digests and manifest not in self._digested:
-                        segment.check(self.storage, table)
             except FileError as error:
-                return error
-            if digests:
-                self._digested.add(manifest)
-            return None
-
+                wrong[manifest] = str(error)
+        if digests:
+            fresh = [each for each in self._segments if each not in wrong and each not in self._digested]
+            slim = [msgspec.structs.replace(self._segments[each], metrics=(), runs=()) for each in fresh]
+            for manifest, problem in zip(fresh, compare(slim), strict=True):
+                if problem is None:
+                    self._digested.add(manifest)
+                else:
+                    wrong[manifest] = problem
         problems = []
-        committed = list(self._segments.items())
-        with ThreadPoolExecutor(READERS) as pool:
-            for (manifest, segment), error in zip(committed, pool.map(problem, committed), strict=True):
-                if error is not None:
-                    problems.append(f"{error} ({len(segment.runs)} runs)")
-                    self._remove(manifest)
-                    for table in segment.files:
-                        if segment.file(table) in sizes:
-                            set_aside(self.storage, segment.file(table))
+        for manifest, problem in wrong.items():
+            segment = self._segments[manifest]
+            problems.append(f"{problem} ({len(segment.runs)} runs)")
+            self._remove(manifest)
+            for table in segment.files:
+                if segment.file(table) in sizes:
+                    set_aside(self.storage, segment.file(table))
         return problems
+
+    def _compare(self, segments: Sequence[SweepSegment]) -> list[str | None]:
+        with ThreadPoolExecutor(READERS) as pool:
+            return list(pool.map(lambda segment: segment.problem(self.storage), segments))
 
     def drop_doubles(self) -> None:
         """Of segments that share a run, the largest stays; what else was in the others is run again."""
@@ -305,29 +427,18 @@ class SweepFolder:
         del self._segments[manifest]
         self.storage.delete(manifest)
 
-    # Tables of the whole sweep.
-
-    def put_table(self, name: str, table: pa.Table) -> None:
-        """One of `MADE_TABLES`, in place of the earlier one."""
-        put_table(self.storage, _made(name), table, self._lineage())
+    def put_made(self, tables: Mapping[str, pa.Table]) -> None:
+        """All of `MADE_TABLES`, in place of the earlier ones."""
+        files = {name: put_table(self.storage, _made(name), tables[name], self._lineage()) for name in tables}
+        put_manifest(self.storage, MADE_FILE, MadeTables(files))
 
     def _lineage(self) -> dict[str, str]:
         return {
             "roamcast.schema": str(VERSION),
             "roamcast.version": roamcast.__version__,
             "roamcast.experiment": self.fingerprint,
+            "roamcast.code": self.code,
         }
-
-
-def latest(segments: Iterable[SweepSegment]) -> dict[str, RunRecord]:
-    """The record that counts of each run."""
-    found: dict[str, RunRecord] = {}
-    for segment in segments:
-        for record in segment.runs:
-            known = found.get(record.run)
-            if known is None or _rank(record) > _rank(known):
-                found[record.run] = record
-    return found
 
 
 def _rank(record: RunRecord) -> tuple[bool, int, float]:
@@ -339,5 +450,6 @@ def _made(name: str) -> str:
 
 
 def _described(experiment: Experiment) -> dict[str, Any]:
-    document = {"folder": VERSION, "fingerprint": experiment.fingerprint} | experiment.to_dict()
+    document = {"folder": VERSION, "fingerprint": experiment.fingerprint, "code": code_digest()}
+    document |= experiment.to_dict()
     return msgspec.json.decode(msgspec.json.encode(document), type=dict[str, Any])

@@ -28,7 +28,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from roamcast.errors import RoamcastError
-from roamcast.lab.spark.session import mapped, parallelism
+from roamcast.lab.spark.session import cores_of, mapped
 from roamcast.lab.spark.settings import TASK_FAILURES_MAX
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import Experiment, RunPlan
@@ -36,6 +36,11 @@ from roamcast.lab.sweep.folder import FAILED, OK, RunRecord, SweepFolder
 from roamcast.registry import PluginError
 
 ITEMS_MAX = 256  # in a batch; chosen by us: 100,000 short runs make some hundred segments
+# Of estimated work in a batch, least and most, on a cluster. Its cores are not known: with dynamic allocation
+# it has few when a sweep begins, and gets more where more tasks wait than it has cores for. So batches are
+# cut by time, as for many cores; 5 s make Spark's own work for a task (some 20 ms) 0.4 %. Chosen by us.
+BATCH_SECONDS = 5.0, 60.0
+CLUSTER_CORES = 200
 COMMIT_ROWS = 1_000_000  # in a segment, at most by one run more; some 100 MB of memory
 CARRIED_MAX = 1_000_000  # octets of the files that go with a job; chosen by us: what costs nothing to send
 
@@ -48,7 +53,7 @@ class Batch(NamedTuple):
 
     job: int
     items: tuple[int, ...]
-    weight: float  # about how long it takes, in any unit
+    weight: float  # about how many seconds it takes
 
 
 class Item(NamedTuple):
@@ -60,7 +65,9 @@ def run_jobs(
     spark: SparkSession, jobs: Sequence["SweepJob"], items: Sequence[Sequence[Item]]
 ) -> list[list[str]]:
     """Do the runs of all sweeps, in one Spark job; the manifests of all batches."""
-    return mapped(spark, _Task(tuple(jobs)), batched(items, parallelism(spark)))
+    cores = cores_of(spark)
+    made = batched(items, cores) if cores is not None else batched(items, CLUSTER_CORES, BATCH_SECONDS[0])
+    return mapped(spark, _Task(tuple(jobs)), made)
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,12 @@ class _Task:
         return self.jobs[batch.job].work(batch.items, deaths)
 
 
-def batched(items: Sequence[Sequence[Item]], workers: int) -> list[Batch]:
+def batched(items: Sequence[Sequence[Item]], workers: int, least: float = 0.0) -> list[Batch]:
     """Batches of each job's items, longest items and largest batches first.
 
     Each batch takes half of an equal share of the weight that is left: large batches while there is much to
-    do, single items at the end, so that all workers end at about the same time.
+    do, single items at the end, so that all workers end at about the same time. None is cut to less than
+    `least`, or takes more than `BATCH_SECONDS`, unless it is a single item.
     """
     waiting = [sorted(of_job, key=lambda item: (-item.weight, item.number)) for of_job in items]
     left = sum(item.weight for of_job in waiting for item in of_job)
@@ -92,7 +100,7 @@ def batched(items: Sequence[Sequence[Item]], workers: int) -> list[Batch]:
         weight = 0.0
         while at < len(waiting[job]) and len(taken) < ITEMS_MAX:
             item = waiting[job][at]
-            if taken and weight + item.weight > left / (2 * workers):
+            if taken and weight + item.weight > min(max(left / (2 * workers), least), BATCH_SECONDS[1]):
                 break
             taken.append(item.number)
             weight += item.weight

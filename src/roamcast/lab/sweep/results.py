@@ -125,10 +125,15 @@ def read_results(place: Storage | Path | str) -> Results:
     return gathered(description, records)
 
 
+def place_of(run: str) -> tuple[int, int]:
+    """Cell and seed: a run's name is `<cell>-<seed>-<digest>`."""
+    cell, seed, _ = run.split("-")
+    return int(cell), int(seed)
+
+
 def gathered(description: Description, records: Mapping[str, RunRecord]) -> Results:
     """What the records say of the seeds that the description names."""
-    # `<cell>-<seed>-<digest>`: a run's name says its place.
-    places = {run: tuple(map(int, run.split("-")[:2])) for run in records}
+    places = {run: place_of(run) for run in records}
     chosen = set(description.seeds)
     figures: dict[str, dict[int, dict[int, float]]] = {}
     runs = []

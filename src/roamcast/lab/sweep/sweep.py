@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -20,17 +21,22 @@ from pyspark.sql import SparkSession
 from roamcast.errors import FileError, InputError, RoamcastError
 from roamcast.explain import unknown
 from roamcast.lab.run.metrics import METRICS
-from roamcast.lab.spark.session import with_session
+from roamcast.lab.spark.package import code_digest
+from roamcast.lab.spark.session import mapped, with_session
+from roamcast.lab.spark.settings import local_cores, resolved_master
 from roamcast.lab.storage import Storage
+from roamcast.lab.storage.claim import FolderClaim
 from roamcast.lab.sweep.check import check_figures, sample
-from roamcast.lab.sweep.experiment import RUNS_MAX, Experiment, RunPlan, cells
-from roamcast.lab.sweep.folder import FAILED, MANIFEST, OK, RunRecord, SweepFolder
+from roamcast.lab.sweep.experiment import RUNS_MAX, Experiment, cells
+from roamcast.lab.sweep.folder import FAILED, MANIFEST, OK, RunRecord, SweepFolder, SweepSegment
 from roamcast.lab.sweep.jobs import Item, SweepJob, carried, run_jobs
-from roamcast.lab.sweep.results import Description, Results, gathered, value_label
+from roamcast.lab.sweep.results import Description, Results, gathered, place_of, value_label
 from roamcast.lab.sweep.summary import AxisColumns, metrics_table, runs_table, spread, summary_table
 
 POLL_SECONDS = 0.5
 POLL_SECONDS_REMOTE = 3.0  # of an object store, where every look is a request
+RUNS_IN_WAVES = 100  # chosen by us: fewer are not worth a second Spark job
+COMPARED = 8  # segments that one task compares
 COMMIT_SECONDS = 10.0, 60.0  # processor time in a segment, few runs and many; what a dead worker loses
 KEPT = "the runs that ended are kept, and --resume runs the rest"
 VERIFY = ("sample", "all", "none")
@@ -74,22 +80,25 @@ def sweep(
     progress: Callable[[Progress], None] | None = None,
     verify: str = "sample",
     replication: "Replication | None" = None,
+    anew: bool = False,
 ) -> SweepResult:
     """Run what `out` does not have yet, and make its tables.
 
-    With `resume`, what failed before, and what is no longer as it was written, is run again too. `verify`:
+    With `resume`, what failed before, and what is no longer as it was written, is run again too. What other
+    code ran is refused, or with `anew` run again. `verify`:
     of how many runs Spark's SQL measures the tables again (`sample`, `all`, `none`); with `none`, files are
     compared by size alone. On a cluster, `out` must be storage that every worker sees; so must the
     scenario's folder, if the files that it names are large (`jobs.py`).
     """
-    made = Sweep(experiment, out, resume, verify, replication)
-    with made.watched(progress):
-        run_sweeps(master, [made])
-    return made.finish(master)
+    with Sweep(experiment, out, resume, verify, replication, anew=anew, master=master) as made:
+        with made.watched(progress):
+            run_sweeps(master, [made])
+        return made.finish(master)
 
 
 class Sweep:
-    """One experiment on its way into a folder. Nothing is written before `claim`."""
+    """One experiment on its way into a folder. Nothing is written before `claim`, or what mends a folder that
+    is resumed. A context: at its end the folder is free for another."""
 
     def __init__(
         self,
@@ -99,6 +108,8 @@ class Sweep:
         verify: str = "sample",
         replication: "Growth | None" = None,
         run_seconds: float | None = None,
+        anew: bool = False,
+        master: str | None = None,
     ) -> None:
         if verify not in VERIFY:
             raise InputError("verify", f"is {verify!r}; allowed: {', '.join(VERIFY)}")
@@ -107,9 +118,18 @@ class Sweep:
             experiment, self._replication = replication.begun(experiment)
         self.experiment = experiment  # with `replication`, it has all seeds that a cell may have
         self.folder = SweepFolder(out)
-        self.folder.check(experiment, resume)
         self._verify = verify
-        self._mended = self._mend() if resume else []
+        # On a cluster its workers compare digests, near the storage and many at a time (`compare`).
+        self.compares_here = local_cores(resolved_master(master)) is not None
+        self._may = resume, anew
+        self._held: FolderClaim | None = None
+        self.folder.check(experiment, resume, anew)
+        self._mended: list[str] = []
+        if resume and self.folder.experiment() is not None:
+            self._hold()
+            if self.folder.code != code_digest():
+                self.folder.renew()
+            self._mended = self._mend()
         self._plans = experiment.runs()
         first = len(experiment.seeds) if self._replication is None else self._replication.seeds_first
         self._counts = [first] * (len(self._plans) // len(experiment.seeds))  # by cell, seeds it is run with
@@ -117,7 +137,9 @@ class Sweep:
         self._attempts: dict[int, int] = {}  # the runs of this call, with their earlier attempts
         for cell in range(len(self._counts)):
             self._want(cell, 0, records)
-        self._estimates = _estimates(experiment, self._plans, records, run_seconds)
+        self._sizes = [NODE_SECOND * experiment.weight(axes) for axes in cells(experiment.axes)]
+        if run_seconds is not None:
+            self._sizes = [size * run_seconds * len(self._sizes) / sum(self._sizes) for size in self._sizes]
 
     def missing(self) -> list[Item]:
         """The runs that are still to be run: those without a record of this sweep."""
@@ -127,9 +149,57 @@ class Sweep:
             found = self._missing(records)
         return found
 
+    def next(self) -> list[Item]:
+        """Those of them to be run now. Where there are many, one of each cell first: what is guessed of a
+        cell before any of its runs has ended (`weight`) knows nodes and simulated time, and neither rates nor
+        strategies. The others are planned by what those took, so that the longest do not come last."""
+        found = self.missing()
+        took = self._took(self.folder.records())
+        first: dict[int, Item] = {}
+        for item in found:
+            if self._plans[item.number].cell not in took:
+                first.setdefault(self._plans[item.number].cell, item)
+        are_many = len(found) >= RUNS_IN_WAVES and len(first) <= len(found) / 2
+        return list(first.values()) if first and are_many else found
+
+    def compare(self, spark: SparkSession) -> bool:
+        """On a cluster: look at all that was written. Whether anything has to be run again."""
+        if self.compares_here or self._verify == "none":
+            return False
+
+        def by_tasks(segments: Sequence[SweepSegment]) -> list[str | None]:
+            parts = [segments[at : at + COMPARED] for at in range(0, len(segments), COMPARED)]
+            found = mapped(spark, partial(_problems, self.folder.storage), parts)
+            return [problem for part in found for problem in part]
+
+        damaged = self.folder.mend(True, by_tasks)
+        self._mended += damaged
+        for cell in range(len(self._counts)) if damaged else ():
+            self._want(cell, 0, self.folder.records())
+        return bool(damaged)
+
     def claim(self) -> None:
         """From here on the folder is this experiment's."""
+        self._hold()
         self.folder.claim(self._in_use())
+
+    def __enter__(self) -> "Sweep":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def _hold(self) -> None:
+        """Nobody else writes from here on; who did until now may have changed what was found."""
+        if self._held is None:
+            self._held = FolderClaim(self.folder.storage)
+            try:
+                self.folder.check(self.experiment, *self._may)
+            except BaseException:
+                self.__exit__()
+                raise
 
     def job(self) -> SweepJob:
         few, many = COMMIT_SECONDS
@@ -150,6 +220,8 @@ class Sweep:
 
     def finish(self, master: str | None = None) -> SweepResult:
         """Check what was written, make the tables, and let Spark measure some runs again."""
+        if self._held is not None:
+            self._held.check()
         if damaged := self._mend():
             more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
             raise RoamcastError(f"{damaged[0]}{more}; set aside: --resume runs it again")
@@ -164,18 +236,16 @@ class Sweep:
         metrics = metrics_table(whole, ended, names)
         axes = AxisColumns(whole)
         rows = [axes.row(values) for values in cells(whole.axes)]
-        self.folder.put_table("metrics", metrics)
-        self.folder.put_table("summary", summary_table(metrics, names, rows, axes.fields))
-        self.folder.put_table("runs", runs_table(whole, ended))
+        summary = summary_table(metrics, names, rows, axes.fields)
+        runs = runs_table(whole, ended)
+        self.folder.put_made({"metrics": metrics, "summary": summary, "runs": runs})
         well = [record for _, record in ended if record.status == OK]
         with_rows = [record for record in well if record.rows]  # the others have nothing to measure
         chosen, sources = sample(self.folder.fingerprint, with_rows, self._verify)
         if chosen:
             with_session(
                 master,
-                lambda spark: check_figures(
-                    spark, self.folder.storage, segments, chosen, sources, whole.redefined()
-                ),
+                lambda spark: check_figures(spark, self.folder, chosen, sources, whole.redefined()),
                 "the figures in the folder are those of the single runs",
             )
         failed = len(ended) - len(well)
@@ -215,10 +285,11 @@ class Sweep:
 
     def _missing(self, records: Mapping[str, RunRecord]) -> list[Item]:
         found = []
+        estimates = self._estimates(records)
         for number, attempts in self._attempts.items():
             record = records.get(self._plans[number].run)
             if record is None or record.attempt <= attempts:
-                found.append(Item(number, self._estimates[self._plans[number].cell]))
+                found.append(Item(number, estimates[self._plans[number].cell]))
         return found
 
     def _want(self, cell: int, since: int, records: Mapping[str, RunRecord]) -> None:
@@ -274,8 +345,27 @@ class Sweep:
             left = (time.monotonic() - began) / len(ran) * (len(self._attempts) - len(ran)) if ran else None
             yield Progress(before + len(ran), ran.count(FAILED), total, left)
 
+    def _took(self, records: Mapping[str, RunRecord]) -> dict[int, float]:
+        """By cell, the mean of the seconds of its runs that ended well."""
+        took: dict[int, list[float]] = {}
+        for run, record in records.items():
+            if record.status == OK:
+                took.setdefault(place_of(run)[0], []).append(record.seconds)
+        return {cell: sum(seconds) / len(seconds) for cell, seconds in took.items()}
+
+    def _estimates(self, records: Mapping[str, RunRecord]) -> list[float]:
+        """By cell, about how many seconds a run takes: as its runs took that ended, else by its size, in the
+        proportion that the others show."""
+        took = self._took(records)
+        scale = sum(took.values()) / sum(self._sizes[cell] for cell in took) if took else 1.0
+        return [took.get(cell, size * scale) for cell, size in enumerate(self._sizes)]
+
     def _mend(self) -> list[str]:
-        return self.folder.mend(digests=self._verify != "none")
+        return self.folder.mend(digests=self.compares_here and self._verify != "none")
+
+
+def _problems(storage: Storage, segments: Sequence[SweepSegment]) -> list[str | None]:
+    return [segment.problem(storage) for segment in segments]
 
 
 def run_sweeps(master: str | None, sweeps: Sequence[Sweep]) -> None:
@@ -285,34 +375,18 @@ def run_sweeps(master: str | None, sweeps: Sequence[Sweep]) -> None:
         """Called again after Java died, it does what has not been recorded since."""
         for each in sweeps:
             each.claim()
-        while any(missing := [each.missing() for each in sweeps]):
-            committed = run_jobs(spark, [each.job() for each in sweeps], missing)
-            for each in sweeps:
-                each.check_is_seen([name for names in committed for name in names])
-                each.folder.drop_doubles()
+        while True:
+            while any(missing := [each.next() for each in sweeps]):
+                committed = run_jobs(spark, [each.job() for each in sweeps], missing)
+                for each in sweeps:
+                    each.check_is_seen([name for names in committed for name in names])
+                    each.folder.drop_doubles()
+            damaged = [each.compare(spark) for each in sweeps]  # of all of them, whatever the first says
+            if not any(damaged):
+                break
 
-    if any(each.missing() for each in sweeps):
+    if any(each.missing() or not each.compares_here for each in sweeps):
         with_session(master, run, KEPT)
-
-
-def _estimates(
-    experiment: Experiment,
-    plans: Sequence[RunPlan],
-    records: Mapping[str, RunRecord],
-    run_seconds: float | None,
-) -> list[float]:
-    """By cell, about how many seconds a run takes: as its runs took that ended, else by nodes and simulated
-    time, `run_seconds` in the mean if that is known."""
-    sizes = [NODE_SECOND * experiment.weight(axes) for axes in cells(experiment.axes)]
-    took: dict[int, list[float]] = {}
-    for plan in plans:
-        record = records.get(plan.run)
-        if record is not None and record.status == OK:
-            took.setdefault(plan.cell, []).append(record.seconds)
-    known = {cell: sum(seconds) / len(seconds) for cell, seconds in took.items()}
-    scale = 1.0 if run_seconds is None else run_seconds * len(sizes) / sum(sizes)
-    scale = sum(known.values()) / sum(sizes[cell] for cell in known) if known else scale
-    return [known.get(cell, size * scale) for cell, size in enumerate(sizes)]
 
 
 # How often each cell is run.

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from roamcast.errors import InputError
 from roamcast.event import EventId
 from roamcast.units import Micros, NodeId, seconds
 
@@ -72,16 +71,23 @@ def counts(explanations: Iterable[Explanation]) -> dict[LossReason, int]:
 def to_text(
     explanations: Sequence[Explanation], ways: Sequence[DeliveryPath] = (), limit: int | None = None
 ) -> str:
-    """Plain lines: the reasons counted, then each pair (at most `limit`), then the paths."""
-    lines = [f"{len(explanations)} expected deliveries did not happen"]
-    lines += [f"{count:8d}  {reason.value}" for reason, count in counts(explanations).items()]
-    for explanation in explanations[:limit]:
-        lines.append(
-            f"event {event_text(explanation.event)} to node {explanation.node}: {explanation.reason.value}"
-            f" at {_place(explanation)}, {clock(explanation.t)}: {explanation.detail}"
-        )
-    if limit is not None and len(explanations) > limit:
-        lines.append(f"… and {len(explanations) - limit} more")
+    """Plain lines: how many journeys broke; by reason how many pairs, and of those at most `limit`; then the
+    paths."""
+    counted = counts(explanations)
+    broken = len(explanations) - counted.get(LossReason.NO_PATH, 0)
+    lines = [
+        f"{len(explanations)} expected deliveries did not happen: for {len(explanations) - broken} no journey"
+        f" existed, for {broken} one did, and broke"
+    ]
+    for reason, count in counted.items():
+        lines.append(f"{count:8d}  {reason.value}")
+        lines += [
+            f"          event {event_text(found.event)} to node {found.node}"
+            f" at {_place(found)}, {clock(found.t)}: {found.detail}"
+            for found in [each for each in explanations if each.reason is reason][:limit]
+        ]
+        if limit is not None and count > limit:
+            lines.append(f"          … and {count - limit} more; --all lists them")
     lines += [f"delivered to node {w.node} at {clock(w.t)} by {' → '.join(map(str, w.path))}" for w in ways]
     return "\n".join(lines)
 
@@ -100,14 +106,6 @@ def to_json(explanations: Sequence[Explanation], ways: Sequence[DeliveryPath] = 
 def event_text(event: EventId) -> str:
     """An event's name on the command line: `publisher:sequence`."""
     return f"{event.publisher}:{event.sequence}"
-
-
-def parse_event(text: str) -> EventId:
-    """The event that `event_text` wrote."""
-    publisher, colon, sequence = text.partition(":")
-    if not (colon and publisher.isdecimal() and sequence.isdecimal()):
-        raise InputError(f"event {text!r}", "is no event; allowed: publisher:sequence, as in 3:17")
-    return EventId(int(publisher), int(sequence))
 
 
 def clock(t: Micros) -> str:

@@ -14,8 +14,8 @@ The rules, in their order:
    (`filtered`, a defect).
 2. Frames with the event were in range of it, but were lost there, or not opened: the last of them counts.
 3. It was down: at publication, or for all the time in which a memorized event mattered.
-4. No path from the holders: at publication for a real-time event, ever within its lifetime for a
-   memorized one (`no_path`).
+4. No journey from the holders: within its lifetime for a memorized event, within the deadline of the
+   scenario's `[limit]` for a real-time one (`no_path`). Every other reason is where a journey broke.
 5. The first hop h → m: frames of h lost at m; else h sent, but m or the link had failed by then; else what
    h dropped; else why h did not send (crashed, run ended, its strategy chose not to).
 
@@ -28,10 +28,11 @@ from typing import NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from roamcast.errors import InputError
+from roamcast.errors import RoamcastError
 from roamcast.event import EventId
 from roamcast.lab.run.expected import RecordedInterests
-from roamcast.lab.run.graph import ContactGraph, IdealSpread, UpTimes, links_up, nodes_up
+from roamcast.lab.run.graph import ContactGraph, Hop, Journeys, UpTimes, links_up, nodes_up
+from roamcast.lab.run.limit import LimitRules
 from roamcast.lab.run.tables import Expected, RunInfo, records
 from roamcast.lab.why.answer import DeliveryPath, Explanation, LossReason, clock, event_text
 from roamcast.lab.why.story import Story, frames_of, served
@@ -46,7 +47,7 @@ from roamcast.trace import (
     Published,
     Subscribed,
 )
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.units import SECOND, Micros, NodeId, seconds
 
 SETTLING_TIME_MIN: Micros = SECOND
 """The least time-out for forwarding a received real-time event (jitter, backoff, queue); chosen by us. If
@@ -98,7 +99,7 @@ def _publications(tables: Mapping[str, pa.Table], wanted: EventId | None = None)
     """By event; refused if `wanted` is none of them."""
     found = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
     if wanted is not None and wanted not in found:
-        raise InputError(f"event {event_text(wanted)}", "was not published in this run")
+        raise RoamcastError(f"event {event_text(wanted)}: was not published in this run")
     return found
 
 
@@ -138,7 +139,8 @@ class _Inquest:
     ) -> None:
         links, faults = records(tables, LinkChanged), records(tables, FaultHappened)
         self._run = run
-        self._spread = IdealSpread(links, faults)
+        self._rules = LimitRules.of(run)
+        self._journeys = Journeys(links, faults)
         self._graph = ContactGraph(links, faults)
         self._links = links_up(links)
         self._nodes = nodes_up(faults)
@@ -168,7 +170,7 @@ class _Inquest:
                 self._drops.setdefault(EventId(drop.publisher, drop.sequence), []).append(drop)
         self._wire_drops = [drop for drop in drops if drop.reason is DropReason.WIRE]
         self._parents: dict[EventId, tuple[int, dict[NodeId, NodeId]]] = {}
-        self._spreads: dict[tuple[EventId, Micros], dict[NodeId, tuple[NodeId, Micros]]] = {}
+        self._reached: dict[tuple[EventId, Micros], dict[NodeId, Hop]] = {}
 
     def explained(self, missing: Iterable[Expected]) -> list[Explanation]:
         """By publication time, then by node; to be called once."""
@@ -292,14 +294,9 @@ class _Inquest:
             detail = "no node's underlay told its neighbours, and no record says what became of it"
             return _Finding(LossReason.UNKNOWN, pair.publisher, pair.node, pair.since, detail)
         if hop is None:
-            within = " within its lifetime" if story.memorized else " when it was published"
-            return _Finding(
-                LossReason.NO_PATH,
-                pair.publisher,
-                pair.node,
-                pair.since,
-                f"no chain of links led there{within}",
-            )
+            within = self._rules.until(story.publication) - story.publication.t
+            detail = f"no journey led there within the {seconds(within):g} s in which it counted"
+            return _Finding(LossReason.NO_PATH, pair.publisher, pair.node, pair.since, detail)
         holder, missed, since = hop
         return (
             self._lost(story, pair, missed, holder)
@@ -398,17 +395,21 @@ class _Inquest:
             while not story.holders >> parents[node] & 1:
                 node = parents[node]
             return parents[node], node, pair.since
-        if not story.memorized:
-            return None
-        key = (event, pair.since)
-        if key not in self._spreads:
-            self._spreads[key] = self._spread.reached(story.held_since, pair.since, self._deadline(story))
-        spread = self._spreads[key]
-        if node not in spread:
-            return None
-        while not story.holders >> spread[node][0] & 1:
-            node = spread[node][0]
-        return spread[node][0], node, spread[node][1]
+        for since in dict.fromkeys((pair.since, story.publication.t)):
+            hops = self._hops(story, event, since)
+            if node in hops:
+                while not story.holders >> hops[node].giver & 1:
+                    node = hops[node].giver
+                return hops[node].giver, node, hops[node].sent
+        return None
+
+    def _hops(self, story: Story, event: EventId, since: Micros) -> dict[NodeId, Hop]:
+        """The journeys from the holders, from an instant on until the event's deadline."""
+        if (event, since) not in self._reached:
+            held = {node: max(t, since) for node, t in story.held_since.items()}
+            until, airtime = self._rules.until(story.publication), self._rules.airtime(story.publication)
+            self._reached[event, since] = self._journeys.earliest(held, until, airtime)
+        return self._reached[event, since]
 
     def _deadline(self, story: Story) -> Micros:
         """Until when the event matters to its subscribers."""

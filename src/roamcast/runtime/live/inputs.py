@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from roamcast.host import Layer, TimerName
+from roamcast.host import CoreTimer, Layer, TimerName
 from roamcast.runtime.live.report.counters import Counters, LineLimit
 from roamcast.runtime.live.world import MachineClock
 from roamcast.units import SECOND, Micros
@@ -189,7 +189,9 @@ class NodeTimers:
                 self.remains -= 1
                 continue
             del layer.numbers[name]
-            if layer.handler is not None:
+            if type(name) is CoreTimer:
+                self._inputs.handle_not_before(at, name.due)
+            elif layer.handler is not None:
                 self._inputs.handle_not_before(at, layer.handler, name)
             fired += 1
         for entry in later:

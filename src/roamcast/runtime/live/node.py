@@ -56,6 +56,7 @@ from roamcast.runtime.live.world import NodeWorld
 from roamcast.runtime.meter import LiveMeter
 from roamcast.sealing import Sealer, reserve_epoch
 from roamcast.sealing.frame import FIRST_BITS
+from roamcast.sealing.statement import NAME_BYTES_MAX
 from roamcast.strategy import LIVE_DEFAULT, STRATEGIES, default_underlay
 from roamcast.strategy.base import LimitsModulators
 from roamcast.trace import Delivered
@@ -71,6 +72,10 @@ logger = logging.getLogger("roamcast.node")
 SEQUENCES_PER_SECOND = 100_000
 FAREWELL_SECONDS = 1.0  # for the layers to send their last frames
 FAREWELL_LOOK_SECONDS = 0.005
+# A radio that nobody has described: broadcasts of 802.11b at 2 Mbit/s, with its preamble, contention and
+# headers.
+BROADCAST_BITRATE = 2_000_000
+ACCESS: Micros = 800
 
 
 class LiveNode:
@@ -142,6 +147,8 @@ class LiveNode:
             node._close_files()
             raise
         node.inputs.handle(node.node.start)
+        if settings.node.name is not None:
+            node.radio.state("named", settings.node.name.encode()[:NAME_BYTES_MAX].decode(errors="ignore"))
         if settings.keys.invitation:
             node.radio.state("joined", settings.keys.invitation)
         on = [
@@ -216,7 +223,7 @@ class LiveNode:
     def way_of(self, event: EventId) -> EventWay:
         """Which way an event went, as far as this node knows."""
         self.clock.enter()
-        return self.journal.ways.of(*event, is_stored=event in self.node.broker.store)
+        return self.journal.ways.of(*event, event in self.node.broker.store, self.journal.names)
 
     def revoke(self, device: NodeId, *, undo: bool = False) -> None:
         """Exclude a lost device, here and on every member that hears of it; or accept it again."""
@@ -418,6 +425,8 @@ class LiveNode:
             "timers": lambda: len(self._timers),
             "subscriptions": lambda: len(self.node.broker.subscriptions()),
             "events_stored": lambda: len(self.node.broker.store),
+            "events_held_back": lambda: len(self.node.broker.held_back),
+            "events_let_pass_total": lambda: self.node.broker.held_back.let_pass,
             "broker_load": lambda: self.journal.load or 0,
             "large_payloads_coming": lambda: applications.assembler.unfinished,
         }
@@ -522,6 +531,9 @@ class LiveHost:
     ) -> None:
         assert to != self.node, "a node does not send to itself"
         self._radio.unicast(self._channel, to, frame, on_failure)
+
+    def airtime(self, octets: int) -> Micros:
+        return ACCESS + octets * 8 * SECOND // BROADCAST_BITRATE
 
     def position(self) -> Position | None:
         return None  # no source of positions is connected yet

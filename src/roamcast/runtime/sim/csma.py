@@ -93,16 +93,14 @@ class CsmaMedium(Medium):
     ) -> None:
         super().__init__(engine, links, trace, random, radio.loss)
         self._sensed = sensed
-        self._bitrate = radio.bitrate
-        self._header = radio.header
-        self._preamble = micros(radio.preamble)
+        self._airtime = radio.airtime
         self._slot = micros(radio.slot)
         self._sifs = micros(radio.sifs)
         self._difs = micros(radio.difs)
         self._window_min = radio.cw_min
         self._window_max = radio.cw_max
         self._retries = radio.retries
-        self._acknowledgement = self._preamble + round(
+        self._acknowledgement = micros(radio.preamble) + round(
             radio.acknowledgement * 8 * SECOND / radio.basic_bitrate
         )
         # How long a sender waits for an acknowledgement before it tries again.
@@ -141,6 +139,9 @@ class CsmaMedium(Medium):
         else:
             station.slots = 0
             self._count_down(station, now)
+
+    def airtime(self, octets: int) -> Micros:
+        return self._on_air_for(octets) + self._difs + self._window_min * self._slot // 2
 
     def forget(self, node: NodeId) -> None:
         station = self._stations[node]
@@ -203,12 +204,13 @@ class CsmaMedium(Medium):
             return  # frozen meanwhile
         station.access_at = NEVER
         self._counting ^= station.bit
-        octets = len(job.frame.payload)
+        self._transmit(station.bit, job, job.sender, self._on_air_for(len(job.frame.payload)))
+
+    def _on_air_for(self, octets: int) -> Micros:
         airtime = self._airtimes.get(octets)
         if airtime is None:
-            airtime = self._preamble + round((octets + self._header) * 8 * SECOND / self._bitrate)
-            self._airtimes[octets] = airtime
-        self._transmit(station.bit, job, job.sender, airtime)
+            airtime = self._airtimes[octets] = self._airtime(octets)
+        return airtime
 
     def _transmit(self, bit: int, job: Job, sender: NodeId, airtime: Micros) -> None:
         now = self._engine.now

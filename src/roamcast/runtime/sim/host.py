@@ -3,7 +3,7 @@
 from collections.abc import Callable, MutableMapping
 from random import Random
 
-from roamcast.host import Channel, Frame, Layer, Position, SendFailure, TimerName
+from roamcast.host import Channel, CoreTimer, Frame, Layer, Position, SendFailure, TimerName
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.medium import Job, Medium
 from roamcast.trace import Record, Trace
@@ -100,6 +100,9 @@ class SimHost:
         failure = None if on_failure is None else lambda reason: self._fail(on_failure, reason)
         self._medium.send(Job(self.node, self._channel, frame, to, failure))
 
+    def airtime(self, octets: int) -> Micros:
+        return self._medium.airtime(octets)
+
     def position(self) -> Position | None:
         where = None if self._path is None else self._path.position_and_velocity(self._engine.now)
         return None if where is None else Position(*where)
@@ -118,7 +121,10 @@ class SimHost:
         del self._timers[name]
         self._spare = timer
         assert self._layer is not None
-        self._layer.on_timer(name)
+        if type(name) is CoreTimer:
+            name.due()
+        else:
+            self._layer.on_timer(name)
 
     def _fail(self, on_failure: Callable[[SendFailure], None], reason: SendFailure) -> None:
         if self._layer is not None:

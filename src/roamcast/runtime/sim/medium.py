@@ -13,7 +13,7 @@ from roamcast.host import Channel, Frame, Kind, SendFailure
 from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.links import RadioLinks
 from roamcast.trace import Dropped, DropReason, Trace, Transmitted
-from roamcast.units import SECOND, Micros, NodeId, micros
+from roamcast.units import Micros, NodeId, micros
 from roamcast.world.radio import DiskRadio
 
 Receive = Callable[[NodeId, bytes], None]
@@ -81,6 +81,10 @@ class Medium:
     def forget(self, node: NodeId) -> None:
         """The node crashed: its queued frames are lost."""
         raise NotImplementedError
+
+    def airtime(self, octets: int) -> Micros:
+        """How long a frame with such a payload takes, and the usual wait before it (`Host.airtime`)."""
+        return 0
 
     # For the models.
 
@@ -222,7 +226,7 @@ class DiskMedium(Medium):
         self, engine: Engine, links: RadioLinks, trace: Trace, random: Random, radio: DiskRadio
     ) -> None:
         super().__init__(engine, links, trace, random, radio.loss)
-        self._bitrate = radio.bitrate
+        self._airtime = radio.airtime
         self._delay, longest = map(micros, radio.delays())
         self._spread = longest - self._delay
         self._last_arrivals: list[Micros] = [0] * links.nodes  # by sender
@@ -247,9 +251,12 @@ class DiskMedium(Medium):
         for job in ([current] if current else []) + self._queues[node].drain():
             self._give_up(job, DropReason.CRASHED)
 
+    def airtime(self, octets: int) -> Micros:
+        return self._airtime(octets)
+
     def _begin(self, job: Job) -> None:
         self._sending[job.sender] = job
-        airtime = round(len(job.frame.payload) * 8 * SECOND / self._bitrate)
+        airtime = self.airtime(len(job.frame.payload))
         self._engine.at(self._engine.now + airtime, self._end, (job, self._engine.now, airtime))
 
     def _end(self, ended: tuple[Job, Micros, Micros]) -> None:

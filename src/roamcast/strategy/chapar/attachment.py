@@ -23,6 +23,7 @@ from roamcast.strategy.chapar.messages import (
     LIST_MAX,
     Attach,
     BrokerAnswer,
+    Chain,
     Decline,
     Memorized,
     WantOffered,
@@ -108,13 +109,10 @@ class Attachment(Part):
         self._forget_expired()
         return [self.own[key] for key in sorted(self.own)]
 
-    def previous(self) -> tuple[int, Micros] | None:
-        """The latest own memorized event that has not expired, and its remaining lifetime."""
+    def previous(self, published_at: Micros) -> Chain:
+        """The latest own memorized event that has not expired, and those before it that live longer."""
         self._forget_expired()
-        if not self.own:
-            return None
-        latest = self.own[next(reversed(self.own))]
-        return latest.event.sequence, latest.expires_at - self._host.now()
+        return self.own[next(reversed(self.own))].chain(published_at) if self.own else ()
 
     def on_answer(self, sender: NodeId, answer: BrokerAnswer) -> None:
         if sender != self.broker:

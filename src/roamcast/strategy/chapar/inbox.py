@@ -1,8 +1,9 @@
 """Memorized events for this node's applications: each is handed over once, in its publisher's order.
 
 Copies come from floods, from notifications and from consistency checks, in any order and more than once.
-An event names its predecessor (`previous`, of the same publisher); it is handed over when the
-predecessor has gone by, or nobody offers it, or `order_timeout` has passed. *Gone by* includes events that
+An event names its predecessor (`previous`, of the same publisher), and for when that one has expired those
+before it that live longer. It is handed over when the first of them that is alive has gone by, or nobody
+offers that one, or `order_timeout` has passed. *Gone by* includes events that
 were only overheard: they count for the order, but are kept only if this node serves others or wants them. If
 a later local subscription may match an overheard event, that event is fetched and handed over first, before
 the publisher's later ones.
@@ -261,11 +262,12 @@ class Inbox:
         event = self.opened(memo.event, memo.sealed)
         if event is None:
             return
-        if self._broker.wants(event):
-            self.mark_handed(memo.id)
-        elif interest is EventRelation.MAY_MATCH:
+        is_wanted = self._broker.wants(event)
+        if not is_wanted and interest is EventRelation.MAY_MATCH:
             self._broker.drop(memo.id, DropReason.FALSE_POSITIVE, "memorized")
-        self._broker.deliver(event, memo.hops, memo.age(self._host.now()))
+        is_kept = self._broker.deliver(event, memo.hops, memo.age(self._host.now()))
+        if is_wanted and is_kept:  # noted last: this is durable at once, and what is kept becomes so with it
+            self.mark_handed(memo.id)
 
 
 def _handed_before(data: bytes) -> list[EventId]:

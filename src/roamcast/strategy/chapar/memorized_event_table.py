@@ -17,7 +17,7 @@ import msgspec
 from roamcast.event import Event, EventId
 from roamcast.kit.tables import LifetimeDict, OnEvicted
 from roamcast.strategy.chapar.identifiers import digest_of
-from roamcast.strategy.chapar.messages import Memorized
+from roamcast.strategy.chapar.messages import CHAIN_MAX, Chain, Memorized
 from roamcast.strategy.chapar.node_vectors import NO_NODES, NodeVector, without
 from roamcast.units import Micros
 
@@ -45,7 +45,7 @@ class Memo:
         event_id: int,
         expires_at: Micros,
         hops: int = 0,
-        previous: tuple[int, Micros] | None = None,
+        previous: Chain = (),
         sealed: bytes = b"",
     ) -> None:
         self.event = event
@@ -63,10 +63,16 @@ class Memo:
         return without(wanted, self.notified)
 
     def predecessor(self, now: Micros) -> EventId | None:
-        """The event before it of the same publisher, if that one has not expired."""
-        if self.previous is None or self.age(now) >= self.previous[1]:
-            return None
-        return EventId(self.event.publisher, self.previous[0])
+        """The latest event before it of the same publisher that has not expired."""
+        age = self.age(now)
+        lives = (EventId(self.event.publisher, sequence) for sequence, left in self.previous if age < left)
+        return next(lives, None)
+
+    def chain(self, published_at: Micros) -> Chain:
+        """`previous` of the next event, published then: this one, and what outlives it."""
+        age, left = self.age(published_at), self.expires_at - published_at
+        outliving = ((sequence, longer - age) for sequence, longer in self.previous if longer - age > left)
+        return ((self.event.sequence, left), *outliving)[:CHAIN_MAX]
 
     def age(self, now: Micros) -> Micros:
         return max(0, self.event.lifetime - (self.expires_at - now))

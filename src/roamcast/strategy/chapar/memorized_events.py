@@ -38,9 +38,9 @@ class MemorizedEvents(Part):
             detail = "larger than event_bytes_max"
             self._messenger.drop(DropReason.STORE_FULL, "memorized", event.id, detail=detail)
             return False
-        expires_at = self._host.now() + event.lifetime
+        now = self._host.now()
         event_id = self._tables.event_id(event, sealed)
-        memo = Memo(event, event_id, expires_at, previous=self._attachment.previous(), sealed=sealed)
+        memo = Memo(event, event_id, now + event.lifetime, 0, self._attachment.previous(now), sealed)
         self._attachment.own[memo.id] = memo
         self._inbox.take(memo, EventRelation.NONE)
         if self._brokers.is_broker:
@@ -76,12 +76,13 @@ class MemorizedEvents(Part):
         self._to_inbox(memo)
 
     def resume(self) -> None:
-        """After a restart: answer for the stored events of this node again, and keep the others. Their order
+        """After a restart: answer for the stored events of this node again, and keep the others, whose order
         (`previous`) is forgotten; what was handed over before is not handed over again (`inbox.py`)."""
-        for stored in self._broker.store.standing(self._host.now()):
+        for stored in sorted(self._broker.store.standing(self._host.now()), key=lambda one: one.event.id):
             event = stored.event
             memo = Memo(event, self._tables.event_id(event, b""), stored.expires_at, stored.hops)
             if event.publisher == self._host.node:
+                memo.previous = self._attachment.previous(stored.expires_at - event.lifetime)
                 self._attachment.own[memo.id] = memo
                 self._inbox.take(memo, EventRelation.NONE)
             else:

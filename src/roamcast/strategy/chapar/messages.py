@@ -28,11 +28,13 @@ LIST_MAX = 8192  # this and the next: chosen by us
 FILTERS_MAX = 16_384  # of one node in one message: more than fit a frame
 BRANCHES_MAX = 64  # next hops in one broadcast
 RECAP_MAX = 128  # events in one recapitulation
+CHAIN_MAX = 8  # events that one names before it: as many as there are different lifetimes, at most
 
 Hops: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=255)]
 Identifier: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=IDENTIFIER_BYTES_MAX)]
 Vector: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=VECTOR_BYTES_MAX)]
 Digest: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=16)]
+Chain: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=CHAIN_MAX)]
 EventKeys: TypeAlias = Annotated[tuple[tuple[Count, Count], ...], msgspec.Meta(max_length=LIST_MAX)]
 
 
@@ -62,14 +64,14 @@ class Carry(CarriedEvent, frozen=True, tag=1):
 
 
 class Memorized(CarriedEvent, frozen=True, tag=2):
-    """A memorized event. `previous`: the sequence number of the memorized event that its publisher sent
-    before it and that had not expired then, with its remaining lifetime. A receiver that lacks that event
-    waits for it for a while."""
+    """A memorized event. `previous`: the sequence numbers of memorized events that its publisher sent before
+    it and that had not expired then, with their remaining lifetimes: the latest one, the latest that outlives
+    that one, and so on. A receiver that lacks the first of them that still lives waits for it for a while."""
 
     name = "memorized"
     hops: Hops
     age: Count
-    previous: tuple[Count, Count] | None = None
+    previous: Chain = ()
     sealed: Identifier = b""
 
 
@@ -234,4 +236,4 @@ AnyMessage: TypeAlias = (
     | Decline
 )
 
-CODEC: Codec[AnyMessage] = Codec("chapar", 3, AnyMessage)
+CODEC: Codec[AnyMessage] = Codec("chapar", 4, AnyMessage)

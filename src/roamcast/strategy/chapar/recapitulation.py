@@ -23,6 +23,7 @@ from typing import NamedTuple
 from roamcast.event import EventId
 from roamcast.kit.confirm import RetransmissionTimeout
 from roamcast.kit.protocol import Timer, random_below
+from roamcast.kit.repair import RECENT_TIME
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.chapar.messages import RECAP_MAX, Carry, Recap, RecapEntry, Request
 from roamcast.strategy.chapar.part import Part, Shared
@@ -30,8 +31,6 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 TELLINGS = 2  # this and all below: chosen by us
 INTERVAL: Micros = 500 * MILLISECOND  # between two frames of a node that has something to tell
-# How long an event can be asked for: longer than a silent neighbour is missed, which is three HELLOs.
-RECENT_FOR: Micros = 5 * SECOND
 NEW_FOR: Micros = 3 * SECOND  # how long what a new neighbour tells is news to others
 INQUIRED_AGAIN: Micros = 1_500 * MILLISECOND  # after the first inquiry: one HELLO, and its neighbour's doubt
 RECENT_MAX = 512  # events; the oldest makes room
@@ -78,7 +77,7 @@ class Recapitulation(Part):
     def remember(self, carry: Carry, born: Micros, *, told: int) -> None:
         """This node has an event, which neighbours may ask for. `told`: how often they were told of it, 0
         right after its broadcast."""
-        until = self._host.now() + RECENT_FOR
+        until = self._host.now() + RECENT_TIME
         self._recent.renew(carry.event.id, RecentEvent(carry, born, until, told))
         if told < TELLINGS:
             self._tell_soon()
@@ -124,7 +123,7 @@ class Recapitulation(Part):
         """A neighbour has lost another one: tell it of all that was here lately."""
         now = self._host.now()
         self._recent.forget_oldest(lambda recent: recent.until <= now)
-        settled = now + RECENT_FOR - INTERVAL  # what has just come here may be on its way there
+        settled = now + RECENT_TIME - INTERVAL  # what has just come here may be on its way there
         known = [key for key, recent in self._recent.items() if recent.until <= settled]
         if known:
             self._messenger.send(self._recap(known[-RECAP_MAX:]), sender)

@@ -2,7 +2,7 @@
 
 from roamcast.broker.core import Subscription
 from roamcast.errors import InputError
-from roamcast.event import Event, EventClass, EventId
+from roamcast.event import COUNT_MAX, Event, EventClass, EventId, Publication
 from roamcast.kit.protocol import MessageLayer, Timer, random_below
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.chapar.attachment import Attachment
@@ -11,6 +11,7 @@ from roamcast.strategy.chapar.consistency_check import ConsistencyCheck
 from roamcast.strategy.chapar.event_multicasting import EventMulticasting
 from roamcast.strategy.chapar.inbox import ContentReader, Inbox
 from roamcast.strategy.chapar.inheritance import Inheritance
+from roamcast.strategy.chapar.memorized_event_table import encoded_size
 from roamcast.strategy.chapar.memorized_events import MemorizedEvents
 from roamcast.strategy.chapar.messages import (
     CODEC,
@@ -42,6 +43,7 @@ class Chapar(MessageLayer, Strategy):
         super().__init__(context.host, CODEC)
         in_force = options.in_force()
         self._interval = micros(in_force.consistency_interval)
+        self._event_bytes_max = in_force.event_bytes_max
         self._tick_timer = Timer(context.host, self._tick)
         sending = self.messenger = self._sending = Sending(context, options)
         tables = self.tables = Tables(context, options)
@@ -81,6 +83,10 @@ class Chapar(MessageLayer, Strategy):
         }
 
     # Inputs from applications.
+
+    def refuses(self, publication: Publication) -> str:
+        is_kept = encoded_size(publication.numbered(COUNT_MAX, COUNT_MAX)) <= self._event_bytes_max
+        return "" if is_kept else f"it is larger than event_bytes_max, {self._event_bytes_max} octets"
 
     def publish(self, event: Event) -> None:
         self.publish_sealed(event, b"")

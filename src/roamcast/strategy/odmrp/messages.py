@@ -265,4 +265,4 @@ class HeldEvents(WireMessage, frozen=True, tag=6):
 
 AnyMessage: TypeAlias = JoinRequest | JoinTable | DataPacket | BrokerSearch | Carried | HeldEvents
 
-CODEC: Codec[AnyMessage] = Codec("odmrp", 3, AnyMessage)
+CODEC: Codec[AnyMessage] = Codec("odmrp", 4, AnyMessage)

@@ -24,6 +24,7 @@ from roamcast.broker.seen import EventKey
 from roamcast.event import Event, EventId
 from roamcast.kit.protocol import Messenger, Timer, Timers, random_below
 from roamcast.kit.repair import (
+    RECENT_TIME,
     Answers,
     DigestTurns,
     HeldRuns,
@@ -51,7 +52,6 @@ from roamcast.strategy.odmrp.options import OdmrpOptions
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 # Chosen by us.
-RECENT_FOR: Micros = 6 * SECOND  # a real-time event can be asked for: longer than a mesh takes to be renewed
 TELLINGS = 2  # frames that name a recent event
 TELL_DELAY: Micros = 300 * MILLISECOND  # from an event to the first, and from one to the next
 TELL_INTERVAL: Micros = 600 * MILLISECOND  # between two frames of a node, at most
@@ -102,7 +102,7 @@ class MeshRepair:
         self._is_on = options.repair
         self._refresh = micros(options.refresh_interval)
         self._holdings = Holdings(
-            broker.store, recent_time=RECENT_FOR, recent_max=options.recent_max, on_evicted=unreported
+            broker.store, recent_time=RECENT_TIME, recent_max=options.recent_max, on_evicted=unreported
         )
         self.told: ExpiringDict[EventId, ToldEvent] = ExpiringDict(
             options.recent_max, unreported, lambda told: told.until
@@ -147,7 +147,7 @@ class MeshRepair:
         are about to get it."""
         if self._is_on:
             now = self._host.now()
-            self.told[event.id] = ToldEvent(event, digest, times, now + TELL_DELAY, now + RECENT_FOR)
+            self.told[event.id] = ToldEvent(event, digest, times, now + TELL_DELAY, now + RECENT_TIME)
             if times < TELLINGS:
                 self._tell_soon()
 
@@ -194,7 +194,7 @@ class MeshRepair:
         if message.is_call and self._is_on:
             self._on_motion(self._host.now())
         self._post.learn(sender, sender)
-        self._recent.on_offer(sender, self._lacking(message.groups))
+        self._recent.on_offer(sender, [], self._lacking(message.groups))
         self._ask(sender, self._recent)
 
     def on_named(self, sender: NodeId, request: JoinRequest) -> None:
@@ -206,7 +206,7 @@ class MeshRepair:
         for event in events_of(entry for group in groups for entry in group.held):
             if event in store and (source < self._host.node or self._is_named(event, now)):
                 self._named[event] = now
-        self._memorized.on_offer(source, self._lacking(groups, all_of_them=self._carries))
+        self._memorized.on_offer(source, self._lacking(groups, all_of_them=self._carries), [])
         self._offered_at.renew(source, now)
         if self._memorized.has_offers(source):
             self._ask_timers.after(source, request.hops * HOP_DELAY)

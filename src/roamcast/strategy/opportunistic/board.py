@@ -11,7 +11,7 @@ home where and wants what). A broker's row that is not renewed in time is forgot
 of its home.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
@@ -72,10 +72,10 @@ class Board:
     ) -> None:
         """`on_row` hears of every row that is new to this node, its own too, and with None of one that is
         forgotten."""
-        self._messenger = messenger
+        self.messenger = self._messenger = messenger
         self._host = messenger.host
         self._underlay = underlay
-        self._lifetime = micros(options.registration_lifetime)  # of a broker's row that is not renewed
+        self.lifetime = micros(options.registration_lifetime)  # of a broker's row that is not renewed
         self._on_row = on_row
         self._rows_timer = Timer(self._host, self._pass_pending_on)
         self._numbers_timer = Timer(self._host, self._name_rows)
@@ -94,7 +94,7 @@ class Board:
     def post(self, kind: int, node: NodeId, version: int, content: BrokerRow | ClientRow) -> None:
         """A row of our own, newer than the one before."""
         key, now = (kind, node), self._host.now()
-        self._enter(key, BoardEntry(version, now, _encode(content), content), now)
+        self._enter(key, entry_of(version, now, content), now)
         self._pass_on(key)
 
     def on_rows(self, sender: NodeId, rows: Rows) -> None:
@@ -110,7 +110,7 @@ class Board:
                 continue
             if now < 0:
                 now = self._host.now()
-            entry = self._opened(row, known, now)
+            entry = self.opened(row, known, now)
             if entry is not None:
                 self._enter(key, entry, now)
                 if is_relay is None:
@@ -174,7 +174,7 @@ class Board:
 
     def forget_silent(self) -> None:
         """Now and then: brokers that have not been heard of, and their clients."""
-        before = self._host.now() - self._lifetime
+        before = self._host.now() - self.lifetime
         gone = self._replica.forget(lambda key, entry: key[0] == BROKER and entry.made_at < before)
         known = {node for kind, node in self._entries if kind == BROKER}
         gone += self._replica.forget(
@@ -211,7 +211,8 @@ class Board:
             earliest = max(self._host.now(), self._named_at + NAME_EVERY)
             self._numbers_timer.at(earliest + random_below(self._host, SECOND // 2))
 
-    def _opened(self, row: Row, known: BoardEntry | None, now: Micros) -> BoardEntry | None:
+    def opened(self, row: Row, known: BoardEntry | None, now: Micros) -> BoardEntry | None:
+        """A row that another node sent, if it may be one; `known`: what stands here in its place."""
         made_at = now - row.age * MILLISECOND
         problem = ""
         limit = min((0 if known is None else known.version) + VERSIONS_AHEAD, VERSION_MAX)
@@ -219,7 +220,7 @@ class Board:
             problem = f"row {row.kind} of {row.node} has version {row.version}; allowed: below {limit}"
         elif known is None and len(self._entries) >= ENTRIES_MAX:
             problem = "too many rows"
-        elif row.kind == BROKER and made_at < now - self._lifetime:
+        elif row.kind == BROKER and made_at < now - self.lifetime:
             return None
         else:
             try:
@@ -240,28 +241,30 @@ class Board:
         self._pending[key] = 0
 
     def _broadcast(self, keys: list[Key]) -> None:
-        now, own = self._host.now(), self._host.node
-        rows: list[Row] = []
-        octets, is_own = 0, True
-        for key in keys:
-            entry = self._entries.get(key)
-            if entry is None:
-                continue
-            more = ROW_OCTETS + len(entry.body)
-            if rows and (octets + more > FRAME_OCTETS or len(rows) >= ROWS_MAX):
-                self._messenger.send(Rows(tuple(rows)), own=is_own)
-                rows, octets, is_own = [], 0, True
-            rows.append(Row(*key, entry.version, max(now - entry.made_at, 0) // MILLISECOND, entry.body))
-            octets += more
-            is_own = is_own and key[1] == own
-        if rows:
-            self._messenger.send(Rows(tuple(rows)), own=is_own)
+        entries = [(key, self._entries[key]) for key in keys if key in self._entries]
+        for rows in in_frames(entries, self._host.now()):
+            is_own = all(row.node == self._host.node for row in rows)
+            self._messenger.send(Rows(rows), own=is_own)
 
 
-def _encode(content: BrokerRow | ClientRow) -> bytes:
-    if isinstance(content, BrokerRow):
-        return BROKER_ROWS.encode(content)
-    return CLIENT_ROWS.encode(content)
+def in_frames(entries: list[tuple[Key, BoardEntry]], now: Micros) -> Iterator[tuple[Row, ...]]:
+    """As rows on the wire, so many together as a frame takes."""
+    rows: list[Row] = []
+    octets = 0
+    for key, entry in entries:
+        more = ROW_OCTETS + len(entry.body)
+        if rows and (octets + more > FRAME_OCTETS or len(rows) >= ROWS_MAX):
+            yield tuple(rows)
+            rows, octets = [], 0
+        rows.append(Row(*key, entry.version, max(now - entry.made_at, 0) // MILLISECOND, entry.body))
+        octets += more
+    if rows:
+        yield tuple(rows)
+
+
+def entry_of(version: int, now: Micros, content: BrokerRow | ClientRow) -> BoardEntry:
+    body = BROKER_ROWS.encode(content) if isinstance(content, BrokerRow) else CLIENT_ROWS.encode(content)
+    return BoardEntry(version, now, body, content)
 
 
 @lru_cache(maxsize=CACHED)

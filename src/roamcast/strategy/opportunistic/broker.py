@@ -32,6 +32,7 @@ from roamcast.strategy.opportunistic.messages import (
     Returned,
     Salvaged,
     Switched,
+    TopologyLetter,
 )
 from roamcast.strategy.opportunistic.overlay import OwnState
 from roamcast.strategy.opportunistic.readers import NodeReading
@@ -65,6 +66,7 @@ class Brokerage(NodePart):
             PublishLetter: self._on_publish,
             Keep: self._on_keep,
             Salvaged: self._on_salvaged,
+            TopologyLetter: self._overlay.on_topology,
             Here: self.homes.on_here,
             **self.handoffs.letters,
         }
@@ -114,6 +116,7 @@ class Brokerage(NodePart):
     def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
         """Write again what a client or a reader that has restarted still needs of us."""
         self.handoffs.on_reset(peer)
+        self._overlay.on_reset(peer)
         client = self.homes.clients.get(peer)
         for letter in unconfirmed:
             generation = getattr(letter, "generation", None)

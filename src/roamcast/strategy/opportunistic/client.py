@@ -79,6 +79,7 @@ class ClientSide(NodePart):
         self._generation = self._generations.next
         self.home: NodeId | None = None
         self._home_boot = 0
+        self._attached: NodeId | None = None  # to which neighbour, by the route to its home
         self._before: NodeId | None = None  # the home that was given up for this one
         self._suspect_since: Micros | None = None  # the home broker does not answer
         self._is_looking = False  # for a first home
@@ -106,10 +107,11 @@ class ClientSide(NodePart):
     def publish(self, event: Event) -> None:
         now = self._host.now()
         gap = now - self._last_at if self._last >= 0 else 0
-        copy = EventCopy(event, self._last + 1, gap, 0, now)
+        is_late = event.sequence < self._last  # its number was reserved, and others were published meanwhile
+        copy = EventCopy(event, event.sequence if is_late else self._last + 1, gap, 0, now)
         self._copies.add(copy, None)
         letter = PublishLetter(event, 0, 0, copy.previous, copy.gap)
-        self._last, self._last_at = event.sequence, now
+        self._last, self._last_at = max(event.sequence, self._last), now
         if not self._produces:
             self._produces = True
             if self.home is not None and self.home != self._host.node:
@@ -147,6 +149,9 @@ class ClientSide(NodePart):
     # Inputs from the network and the clock.
 
     def _discover(self) -> None:
+        self._overlay.search(1, self._look_around)
+
+    def _look_around(self) -> None:
         self._is_looking = False
         if self.home is None:
             self.need_home()
@@ -156,10 +161,24 @@ class ClientSide(NodePart):
 
     def on_routes_changed(self) -> None:
         """2.4: "or in response to changes indicated by the underlying physical network protocol"."""
-        if self._options.discovery == "prompt" and self._adapts and self.home != self._host.node:
-            self._prompt.ask(len(self._underlay.neighbours()))
+        discovery = self._options.discovery
+        if discovery == "periodic" or not self._adapts or self.home == self._host.node:
+            return
+        if discovery == "handoff":
+            # Channels, 3.1: the client is attached to the node that leads to its home.
+            attached = self._attachment()
+            if attached is None or attached == self._attached:
+                return
+            self._attached = attached
+        self._prompt.ask(len(self._underlay.neighbours()))
+
+    def _attachment(self) -> NodeId | None:
+        return None if self.home is None else self._underlay.next_hop(self.home)
 
     def _look_early(self) -> None:
+        self._overlay.search(1, self._look_around_early)
+
+    def _look_around_early(self) -> None:
         if self.home is not None:
             self._look(is_early=True)
         elif self._is_looking:
@@ -292,6 +311,7 @@ class ClientSide(NodePart):
     def _set_home(self, broker: NodeId) -> None:
         self.home = broker
         self._home_boot = self._overlay.boot_of(broker)
+        self._attached = self._attachment()
 
     def _on_home_ended(self) -> None:
         """It is a broker no more. It has handed us on to another one, whose `NewHome` has not come yet."""

@@ -13,6 +13,7 @@ from roamcast.broker.seen import EventKey, event_key
 from roamcast.event import Event, EventId
 from roamcast.host import Host
 from roamcast.kit.repair import DigestTurns, HeldRuns, ranges_of, runs
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.messages import CarryLetter, PublishLetter
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.units import SECOND, Micros, NodeId
@@ -55,8 +56,10 @@ class Copies:
         self._digest: tuple[HeldRuns, ...] | None = None  # None: since then something has changed
         self._runs_of: dict[NodeId, tuple[int, ...]] = {}  # of each producer's that have not changed
         self._turns = DigestTurns()
-        # Of each publisher: all events until this one have come, or are over.
+        # Of each publisher: all events until this one have come, or are over. And later ones that are over: a
+        # memorized one may be missing between them and a real-time one, which is over soon.
         self._settled: dict[NodeId, int] = {}
+        self._over: BoundedDict[EventKey, None] = BoundedDict(COPIES_MAX, unreported)
         self._count = 0
         self._looked_at: Micros = 0
 
@@ -79,7 +82,7 @@ class Copies:
             if key.sequence not in flooded:
                 flooded[key.sequence] = flood
                 self._change_runs(key.publisher)
-                self._settle(key.publisher, -1)
+                self._settle(key.publisher)
                 is_new = True
         if self._host.now() - self._looked_at >= LOOK_THROUGH_EVERY:
             self._look_through()
@@ -103,7 +106,11 @@ class Copies:
     def is_known(self, event: EventId) -> bool:
         """As one that was flooded, or that was given up."""
         publisher, sequence = event
-        return sequence <= self._settled.get(publisher, -1) or sequence in self._floods.get(publisher, ())
+        return (
+            sequence <= self._settled.get(publisher, -1)
+            or sequence in self._floods.get(publisher, ())
+            or event_key(publisher, sequence) in self._over
+        )
 
     def unknown(self, digest: Iterable[HeldRuns]) -> list[EventKey]:
         """Which of the flooded events that a digest names are not known, in increasing order."""
@@ -114,7 +121,7 @@ class Copies:
             first = max(sequences.start, self._settled.get(publisher, -1) + 1)
             lacking = set(range(first, sequences.stop)).difference(self._floods.get(publisher, ()))
             found.update(map(event_key, repeat(publisher), lacking))
-        return sorted(found)
+        return sorted(found.difference(self._over))
 
     def of(self, producer: NodeId, after: int, until: int) -> list[EventCopy]:
         """In their order, both ends included."""
@@ -170,19 +177,20 @@ class Copies:
             self._change_runs(producer)
             if not floods:
                 del self._floods[producer]
-        self._settle(producer, sequence)
+        if sequence > self._settled.get(producer, -1):
+            self._over[event_key(producer, sequence)] = None
+            self._settle(producer)
         self._count -= 1
 
     def _change_runs(self, producer: NodeId) -> None:
         self._digest = None
         self._runs_of.pop(producer, None)
 
-    def _settle(self, producer: NodeId, given_up: int) -> None:
-        floods, before = self._floods.get(producer, ()), self._settled.get(producer, -1)
-        until = max(before, given_up)
-        while until + 1 in floods:
+    def _settle(self, producer: NodeId) -> None:
+        floods, until = self._floods.get(producer, ()), self._settled.get(producer, -1)
+        while until + 1 in floods or event_key(producer, until + 1) in self._over:
             until += 1
-        if until > before:
+            self._over.pop(event_key(producer, until), None)
             self._settled[producer] = until
 
     def _forget_oldest(self) -> None:

@@ -40,6 +40,7 @@ FEW_NODES = 4  # of which one consumer is enough
 SHORT_OCTETS = 1_500  # of a longer one the octets count, not the frames
 DIRECT_NAMED_MAX = 32
 PRODUCERS_MAX = 4_096
+DISPATCHED_MAX = 4_096  # events of which a second copy may come
 
 
 @dataclass(slots=True)
@@ -59,6 +60,7 @@ class Dispatch(NodePart):
         self._producers: BoundedDict[NodeId, DispatchState] = BoundedDict(
             PRODUCERS_MAX, overflow_traced(self._host, "publish", "producers")
         )
+        self._dispatched: BoundedDict[EventId, None] = BoundedDict(DISPATCHED_MAX, unreported)
         # Readers that did not confirm a letter, and until when no other is tried.
         self._silent: BoundedDict[NodeId, Micros] = BoundedDict(PRODUCERS_MAX, unreported)
 
@@ -69,8 +71,11 @@ class Dispatch(NodePart):
         event = copy.event
         producer, sequence = event.id
         state = self._producers.get(producer)
-        if state is not None and sequence <= state.last:
+        if event.id in self._dispatched:
             return False  # a second copy: it was confirmed too late
+        self._dispatched[event.id] = None
+        if state is not None and sequence < state.last:
+            return self._dispatch_late(copy)
         if state is None or state.last != copy.previous - 1:
             # It has published through another broker meanwhile, and that one knows what was sent to whom.
             state = self._producers[producer] = DispatchState()
@@ -167,6 +172,20 @@ class Dispatch(NodePart):
             base, direct = copy.previous, ()
         state.flooded, state.sent = copy.event.sequence, None
         self._floods.send(copy, FloodBase(base, direct))
+
+    def _dispatch_late(self, copy: EventCopy) -> bool:
+        """Its number was reserved, and later ones were published before it: in no order with others."""
+        targets = self._consumers.matching(copy.event)
+        if self._is_for_all(copy.event, targets):
+            self._floods.send(copy, FloodBase(copy.event.sequence, ()))
+            return False
+        self._copies.add(copy, None)
+        for target in targets:
+            to = self.reader_of(target)
+            if to is not None:
+                letter = carried(copy, *target, copy.event.sequence, self._host.now())
+                self._post.write(to, msgspec.structs.replace(letter, is_stored=True))
+        return True
 
     def _flood_late(self, copy: EventCopy, state: DispatchState) -> None:
         """One that was sent by letters, and others after it. Who may have been sent something between the

@@ -19,6 +19,7 @@ from functools import partial
 
 from roamcast.broker.seen import event_key
 from roamcast.event import EventId
+from roamcast.kit.confirm import RetransmissionTimeout
 from roamcast.kit.newcomers import Newcomers
 from roamcast.kit.protocol import Timer, overflow_traced, random_below
 from roamcast.kit.relay import Relay
@@ -46,7 +47,10 @@ MET_FOR: Micros = 2 * SECOND  # so long two nodes that met have much to tell
 ASK_AFTER: Micros = 60 * MILLISECOND
 ASK_MET_AFTER: Micros = 10 * MILLISECOND  # whom we have just met: what it names did not come by a flood
 FRESH: Micros = 2 * SECOND  # what was missed lately others behind us have missed, too
-ASKED_FOR: Micros = 300 * MILLISECOND  # then an event may be asked for again
+# Then an event may be asked for again: at first, and at most. Between these the wait follows the time that
+# answers take. On a slow channel they queue; what is asked for again meanwhile comes twice, and fills it.
+ASKED_FOR: Micros = 300 * MILLISECOND
+ASKED_LONGEST: Micros = 2 * SECOND
 ASKED_AGAIN = 2  # times, before the next digest
 ASKED_MAX = 20_000
 ANSWERS_MAX = 4_096
@@ -71,6 +75,7 @@ class Floods(NodePart):
         self._digest_timer = Timer(host, self._say_digest)
         self._ask_timer = Timer(host, self._ask_all)
         self._requests = Requests(self._copies.is_known, request_max=64, timeout=ASKED_FOR)
+        self._answer_time = RetransmissionTimeout(ASKED_FOR, ASKED_FOR, ASKED_LONGEST)
         full = partial(self._messenger.overflow, "want", "answers")
         self._answers: Answers[tuple[NodeId, EventId], None] = Answers(
             host, self._answer, most=ANSWERS_MAX, on_full=full
@@ -79,7 +84,7 @@ class Floods(NodePart):
         self._offering: dict[NodeId, int] = {}
         self._around = Newcomers()
         self._met: ExpiringDict[NodeId, Micros] = ExpiringDict(NEIGHBOURS_MAX, unreported, int)
-        self._asked: BoundedDict[EventId, None] = BoundedDict(
+        self._asked: BoundedDict[EventId, Micros] = BoundedDict(  # when first
             ASKED_MAX, overflow_traced(host, "want", "events asked for")
         )
         self._said: NodeDigest | None = None
@@ -97,10 +102,11 @@ class Floods(NodePart):
 
     def on_flooded(self, sender: NodeId, frame: Flooded) -> None:
         key = frame.event.id
-        is_asked = key in self._asked
-        if self._asked:
-            self._requests.on_copy(sender, key)
-            self._asked.pop(key, None)
+        self._requests.on_copy(sender, key)
+        asked_at = self._asked.pop(key, None)
+        if asked_at is not None:
+            self._answer_time.on_confirmed(self._host.now() - asked_at)
+            self._requests.timeout = self._answer_time.wait
         pending = self._relay.find(key)
         if pending is not None:
             pending.heard += 1
@@ -111,7 +117,7 @@ class Floods(NodePart):
         published_at = self._host.now() - frame.age
         copy = EventCopy(frame.event, frame.previous, frame.gap, frame.hops + 1, published_at)
         self._copies.add(copy, flood)
-        is_for_us = is_asked and frame.age >= FRESH and not self._is_between(sender)
+        is_for_us = asked_at is not None and frame.age >= FRESH and not self._is_between(sender)
         if frame.hops + 1 < HOPS_MAX and not self._relay.is_full and not is_for_us:
             is_relay = self._underlay.is_relay(self._host.node)
             pending = HeardFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
@@ -122,7 +128,7 @@ class Floods(NodePart):
         before = EventId(key.publisher, frame.base - 1)
         if frame.base and not self._copies.is_known(before) and not self._requests.has_offers(sender):
             # Whoever passes one on has the one before it.
-            self._requests.on_offer(sender, [event_key(*before)])
+            self._requests.on_offer(sender, [], [event_key(*before)])
         if self._requests.has_offers(sender):
             self._ask_soon(sender)
 
@@ -203,7 +209,7 @@ class Floods(NodePart):
             return  # it has what we have
         unknown = self._copies.unknown(digest.held)
         if unknown:
-            self._requests.on_offer(sender, unknown)
+            self._requests.on_offer(sender, [], unknown)
             self._ask_soon(sender)
 
     def _ask_soon(self, neighbour: NodeId) -> None:
@@ -256,12 +262,15 @@ class Floods(NodePart):
         return len(frame.payload)
 
     def _ask_all(self) -> None:
+        now = self._host.now()
         offering, self._offering = self._offering, {}
         for neighbour, times in reversed(offering.items()):  # another one first each time
-            wanted = self._requests.request(neighbour, self._host.now())[:WANTED_MAX]
+            wanted = self._requests.request(neighbour, now)[:WANTED_MAX]
             if times and self._requests.has_offers(neighbour):
                 self._offering[neighbour] = times - 1
-                self._ask_timer.after(ASKED_FOR + random_below(self._host, ASK_AFTER))
+                self._ask_timer.after(self._requests.timeout + random_below(self._host, ASK_AFTER))
             if wanted:
-                self._asked.update(dict.fromkeys(wanted))
+                before = now - ASKED_LONGEST  # what was asked for by then was lost, or its neighbour
+                since = {event: self._asked.get(event, before) for event in wanted}
+                self._asked.update({event: at if at > before else now for event, at in since.items()})
                 self._messenger.send(WantFlooded(tuple(n for event in wanted for n in event)), neighbour)

@@ -41,6 +41,7 @@ FARTHEST = 100_000_000  # metres from the origin of the plane in which nodes kno
 FULL = 1_000_000  # the load of a broker that takes no clients
 
 Hops = Annotated[int, msgspec.Meta(ge=0, le=255)]
+RingHops = Annotated[int, msgspec.Meta(ge=1, le=HOPS_MAX)]
 Load = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]  # hundredths of a capacity
 Metres = Annotated[int, msgspec.Meta(ge=-FARTHEST, le=FARTHEST)]
 Location = tuple[Metres, Metres]  # as `Host.position` has it
@@ -109,6 +110,27 @@ class WantFlooded(WireMessage, frozen=True, tag=9):
 
     name = "want"
     events: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * WANTED_MAX)]
+
+
+class RingSearch(WireMessage, frozen=True, tag=50):
+    """Who is a broker, so many hops around `origin`? (`search.py`). `hops`: of this copy so far; `ring`: how
+    far it goes."""
+
+    name = "search"
+    origin: Count
+    number: Count
+    hops: RingHops
+    ring: RingHops
+
+
+class RingAnswer(WireMessage, frozen=True, tag=51):
+    """Back the way that the search came: `broker` is one, so many hops from `origin`."""
+
+    name = "found"
+    origin: Count
+    number: Count
+    broker: Count
+    hops: RingHops
 
 
 # Bodies of rows.
@@ -339,6 +361,13 @@ class Keep(EventLetter, frozen=True, tag=44):
     """From a broker that ends: a memorized event, for consumers that will subscribe later."""
 
 
+class TopologyLetter(Letter, frozen=True, tag=45):
+    """2.3, step 2: what has changed in a broker's topology table, to a neighbour in the overlay. Rows of
+    brokers with their links, each with the version that its broker gave it."""
+
+    rows: Annotated[tuple[Row, ...], msgspec.Meta(max_length=ROWS_MAX)]
+
+
 # The handoff, section 2.4, step 3.
 
 
@@ -525,6 +554,7 @@ AnyLetter: TypeAlias = (
     | Fetch
     | Head
     | Keep
+    | TopologyLetter
     | Handoff
     | Accepted
     | Detour
@@ -608,8 +638,10 @@ class Bundle(WireMessage, frozen=True, tag=8):
     next_hops: Annotated[tuple[Count, ...], msgspec.Meta(max_length=BUNDLE_MAX)] = ()
 
 
-FrameMessage = Rows | Envelope | Bundle | Flooded | NodeDigest | RowNumbers | WantFlooded
-FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 6, FrameMessage)
+FrameMessage = (
+    Rows | Envelope | Bundle | Flooded | NodeDigest | RowNumbers | WantFlooded | RingSearch | RingAnswer
+)
+FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 7, FrameMessage)
 BROKER_ROWS: Codec[BrokerRow] = Codec("opportunistic broker row", 3, BrokerRow)
 CLIENT_ROWS: Codec[ClientRow] = Codec("opportunistic client row", 3, ClientRow)
 

@@ -28,8 +28,14 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     mode: Literal["opportunistic", "static", "static-opportunistic", "best"] = "opportunistic"
     broker_update: Period = 50.0  # neighbour discovery and topology propagation of each broker
     broker_discovery: Period = 10.0  # nearest-broker search of each client
-    # `prompt`: also soon after the underlay reports that routes have changed (section 2.4).
-    discovery: Literal["periodic", "prompt"] = "periodic"
+    # `prompt`: also soon after the underlay reports that routes have changed (section 2.4). `handoff`: only
+    # if the client is attached to another node then, the network's own handoff (channels, 3.1).
+    discovery: Literal["periodic", "prompt", "handoff"] = "periodic"
+    # Who is near, by the underlay's routes or by expanding ring search (2.3, step 1).
+    search: Literal["routes", "ring"] = "routes"
+    # How brokers hear of each other's links (2.3, step 2): by rows that all nodes pass on at once, or as the
+    # paper has it, from neighbour to neighbour in the overlay, one step in each period.
+    propagation: Literal["flood", "neighbours"] = "flood"
     overload_threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8  # of a broker's capacity
     overload_control: bool = True  # False: the nearest broker, however loaded (figures 13, 14)
     ring_max: Annotated[int, msgspec.Meta(ge=1, le=16)] = 5  # hops, how far a broker looks for neighbours

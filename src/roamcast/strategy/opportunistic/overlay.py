@@ -4,9 +4,11 @@
 - BIT, the Broker Information Table: `load_of`, `producers_of`; travels in the brokers' rows.
 - BTT, the Broker Topology Table, and BRT, the Broker Routing Table: `topology`.
 
-Every node has the rows of all brokers (`board.py`), so a client finds the nearest broker in its own table.
+Every node has the rows of all brokers (`board.py`), so a client finds the nearest broker in its own table, by
+the underlay's distances; with `search = "ring"` it and the brokers ask around (`search.py`).
 A broker looks every `broker_update` seconds, at its own moment, who its neighbours are (step 1), and posts
-its row if that has changed (step 2). Steps 3 and 4 follow when rows come in. Added to the paper:
+its row if that has changed (step 2; with `propagation = "neighbours"` it tells its neighbours,
+`propagation.py`). Steps 3 and 4 follow when rows come in. Added to the paper:
 
 - In the first seconds after its start a broker looks more often, so that the first overlay stands before it
   would have to change; the paper's simulation begins with a complete one.
@@ -18,12 +20,17 @@ from collections.abc import Callable, Collection
 from operator import itemgetter
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from roamcast.kit.protocol import Timer, random_below
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.opportunistic.adaptation.events import NeighboursFound, SystemChannel, TimeCame
-from roamcast.strategy.opportunistic.board import BROKER, Board, BoardEntry
-from roamcast.strategy.opportunistic.messages import BrokerRow
+from roamcast.strategy.opportunistic.board import BROKER, ENTRIES_MAX, JITTER, Board, BoardEntry, entry_of
+from roamcast.strategy.opportunistic.messages import BrokerRow, TopologyLetter
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
+from roamcast.strategy.opportunistic.propagation import Propagation
+from roamcast.strategy.opportunistic.search import ExpandingRing
+from roamcast.strategy.opportunistic.stream import LetterPost
 from roamcast.trace import OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -57,11 +64,12 @@ class BrokerOverlay:
         options: OpportunisticOptions,
         channel: SystemChannel,
         board: Board,
-        boot: int,
+        post: LetterPost,
     ) -> None:
         self._host = host = context.host
         self._underlay = context.underlay
         self._timer = Timer(host, self._on_update)
+        self._spread_timer = Timer(host, self._tell_neighbours)
         self._options = options
         self._channel = channel
         self._board = board
@@ -69,12 +77,14 @@ class BrokerOverlay:
         self._renewal = micros(options.registration_lifetime) // RENEWALS
         self._is_static = options.mode.startswith("static")
         self.own = host.node
-        self.boot = boot
+        self.boot = boot = post.boot
+        self.ring = ExpandingRing(board.messenger, options.ring_max, boot * ROWS_PER_BOOT, self._is_broker)
+        self._between = Propagation(host, board, post) if options.propagation == "neighbours" else None
         self.topology = Topology(host.node)
         self._own: OwnState | None = None  # None: this node is no broker
         self._neighbours: dict[NodeId, Near] = {}
         self._links: tuple[int, ...] = ()
-        self._ring = 0
+        self._farthest = 0
         self._version = boot * ROWS_PER_BOOT
         self._posted_at: Micros = 0
         self._started_at: Micros = 0
@@ -105,9 +115,10 @@ class BrokerOverlay:
         if now - self._started_at < STARTUP:
             age = now - self._started_at
             self._timer.after(max(age, STARTUP_PERIOD))
-            if not (self._is_static and self._neighbours):
-                self._look()
-            self._post_if_new()
+            if self._is_static and self._neighbours:
+                self.propagate()
+            else:
+                self.search(self._wanted(), self._look_and_tell)
             return
         is_due = now >= self._look_at
         if is_due:
@@ -119,8 +130,8 @@ class BrokerOverlay:
         # A static overlay begins when a broker has found neighbours.
         if self._is_static:
             if not self._neighbours:
-                self._look()
-            self._post_if_new()
+                self.search(self._wanted(), self._look_and_tell)
+            self.propagate()
         else:
             if is_due:
                 self._channel.publish(TimeCame("broker_update", now))
@@ -135,6 +146,8 @@ class BrokerOverlay:
         if entry is None:
             self.topology.forget(broker)
             self._loads_heard.pop(broker, None)
+            if self._between is not None:
+                self._between.forget(broker)
             return
         assert isinstance(entry.content, BrokerRow)
         if broker == self._host.node and entry.version > self._version:
@@ -142,18 +155,44 @@ class BrokerOverlay:
             self._version = entry.version
             self._post(is_over=self._own is None)
             return
-        self.topology.update(broker, entry.content, entry.made_at)
+        links = None if self._between is None else self._between.merged(broker, entry)
+        self.topology.update(broker, *(links or (entry.content, entry.made_at)))
+
+    def on_topology(self, sender: NodeId, letter: TopologyLetter, held: Micros) -> None:
+        """Step 3, from a neighbour in the overlay."""
+        if self._between is None:
+            return
+        for broker, entry in self._between.news(letter, held):
+            if broker != self._host.node:
+                self._between.enter(broker, entry)
+                self._on_links(broker)
+            elif entry.version > self._version:
+                self._version = entry.version  # a forged one: outbid, as in `on_row`
+                self._between.enter(broker, entry_of(self._next(), self._host.now(), self._row()))
+        if self._host.now() - self._started_at < STARTUP:
+            self._spread_timer.within(JITTER)  # the first overlay does not wait for a period
+
+    def on_reset(self, peer: NodeId) -> None:
+        if self._between is not None:
+            self._between.on_reset(peer)
+
+    def search(self, wanted: int, on_found: Callable[[], object]) -> None:
+        """Who is near? `near` knows it then: at once, or after a search for so many brokers."""
+        if self._options.search == "routes":
+            on_found()
+        else:
+            self.ring.begin(wanted, on_found)
 
     def discover_neighbours(self) -> None:
         """Step 1, when an adaptor says so."""
         if self._own is not None:
-            self._look()
-            self._channel.publish(NeighboursFound())
+            self.search(self._wanted(), self._look_and_say)
 
     def propagate(self) -> None:
         """Step 2, likewise."""
         if self._own is not None:
             self._post_if_new()
+            self._tell_neighbours()
 
     def tell_load(self) -> None:
         """Now, because it has changed much."""
@@ -174,7 +213,8 @@ class BrokerOverlay:
 
     def near(self) -> list[Near]:
         """All brokers that a route leads to, nearest first; this node too, if it is one."""
-        own, distance_to, found = self._host.node, self._underlay.distance, []
+        own, found = self._host.node, []
+        distance_to = self._underlay.distance if self._options.search == "routes" else self.ring.found.get
         for broker in self.topology.brokers():
             distance = 0 if broker == own else distance_to(broker)
             if distance is not None:
@@ -235,6 +275,24 @@ class BrokerOverlay:
 
     # Step 1.
 
+    def _is_broker(self) -> bool:
+        return self._own is not None
+
+    def _wanted(self) -> int:
+        """Where some broker is on no path, all that the farthest ring has: one may be a bridge."""
+        is_whole = len(self.topology.reachable()) + 1 >= len(self.topology.brokers())
+        return self._options.neighbours_wanted if is_whole else ENTRIES_MAX
+
+    def _look_and_say(self) -> None:
+        if self._own is not None:
+            self._look()
+            self._channel.publish(NeighboursFound())
+
+    def _look_and_tell(self) -> None:
+        if self._own is not None:
+            self._look()
+            self.propagate()
+
     def _look(self) -> None:
         """The nearest are neighbours: all within the first ring that has enough."""
         found = [
@@ -249,7 +307,7 @@ class BrokerOverlay:
             near[bridge.broker] = bridge
         self._change_neighbours(near)
         self._links = tuple(n for broker in sorted(near) for n in (broker, near[broker].distance))[:510]
-        self._ring = max(vicinity, 1)
+        self._farthest = max(vicinity, 1)
 
     def _bridges(self, near: dict[NodeId, Near], found: list[Near]) -> list[Near]:
         """Brokers farther away that nothing else leads to."""
@@ -279,12 +337,16 @@ class BrokerOverlay:
         row = self.topology.row(self._host.node)
         is_same = (
             row is not None
-            and (row.links, row.ring, row.producers) == (self._links, self._ring, self._own.producers())
+            and (row.links, row.ring, row.producers) == (self._links, self._farthest, self._own.producers())
             and abs(row.load - self._own.load()) < LOAD_CHANGE
         )
-        if not is_same:
+        if is_same:
+            self._post_if_due()
+        elif self._between is None:
             self._post()
         else:
+            self._between.enter(self._host.node, entry_of(self._next(), self._host.now(), self._row()))
+            self._on_links(self._host.node)
             self._post_if_due()
 
     def _post_if_due(self) -> None:
@@ -292,12 +354,30 @@ class BrokerOverlay:
             self._post()
 
     def _post(self, *, is_over: bool = False) -> None:
-        self._version += 1
         self._posted_at = self._host.now()
+        row = self._row(is_over=is_over)
+        if self._between is not None:
+            row = replace(row, links=(), ring=0)
+        self._board.post(BROKER, self._host.node, self._next(), row)
+
+    def _row(self, *, is_over: bool = False) -> BrokerRow:
         own = self._own
         load, producers = (0, 0) if own is None else (own.load(), own.producers())
-        row = BrokerRow(self._links, self._ring, load, producers, self.boot, is_over)
-        self._board.post(BROKER, self._host.node, self._version, row)
+        return BrokerRow(self._links, self._farthest, load, producers, self.boot, is_over)
+
+    def _next(self) -> int:
+        self._version += 1
+        return self._version
+
+    def _on_links(self, broker: NodeId) -> None:
+        told = self._board.find(BROKER, broker)
+        if told is not None and self._between is not None:
+            self.topology.update(broker, *self._between.merged(broker, told))
+
+    def _tell_neighbours(self) -> None:
+        if self._own is not None and self._between is not None:
+            linked = self.topology.linked(self._host.node)
+            self._between.tell({*self._neighbours, *linked} - {self._host.node})
 
 
 class Route(NamedTuple):
@@ -346,6 +426,11 @@ class Topology:
             self.changes += 1
 
     # Questions.
+
+    def linked(self, broker: NodeId) -> list[NodeId]:
+        """Its neighbours in the overlay."""
+        self._look_at_rows()
+        return sorted(self._links.get(broker, ()))
 
     def row(self, broker: NodeId) -> BrokerRow | None:
         return self._rows.get(broker)

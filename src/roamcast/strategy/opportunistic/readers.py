@@ -13,8 +13,10 @@ sends what the consumer's filters match, and says that this was all.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
+from roamcast.broker.store import StoreFullError
 from roamcast.event import Event, EventClass
 from roamcast.kit.protocol import Timer
 from roamcast.kit.tables import BoundedDict, unreported
@@ -60,14 +62,17 @@ class EventReader:
         is_modulated: bool,
         since: Micros,
         on_next: Callable[[EventCopy], None],
+        on_early: Callable[[EventCopy], None] = lambda copy: None,
         cursors: Iterable[tuple[NodeId, int]] = (),
     ) -> None:
-        """Wants nothing that was published before `since`; `on_next` gets each event in its turn."""
+        """Wants nothing that was published before `since`; `on_next` gets each event in its turn, `on_early`
+        one that has to wait for it: whoever sent it holds it no more."""
         self.consumer = consumer
         self.is_modulated = is_modulated
         self.mark = mark(consumer, is_modulated)
         self.since = since
         self.on_next = on_next
+        self._on_early = on_early
         self.cursors: BoundedDict[NodeId, int] = BoundedDict(CURSORS_MAX, unreported)
         self.cursors.update(cursors)
         self._waiting: dict[NodeId, dict[int, Early]] = {}
@@ -94,6 +99,7 @@ class EventReader:
             if len(waiting) >= WAITING_MAX:
                 self._give_up(producer)
             waiting[sequence] = early
+            self._on_early(copy)
         self._advance(producer, now)
 
     def on_head(self, producer: NodeId, until: int, now: Micros, *, is_all: bool) -> None:
@@ -192,7 +198,9 @@ class NodeReading(NodePart):
     def __init__(self, shared: SharedParts) -> None:
         super().__init__(shared)
         node, now = self._host.node, self._host.now()
-        self.own = EventReader(node, is_modulated=False, since=now, on_next=self._on_own)
+        self.own = EventReader(
+            node, is_modulated=False, since=now, on_next=self._on_own, on_early=self._keep_early
+        )
         self.modulated: dict[NodeId, EventReader] = {}
         self._timer = Timer(self._host, self._look_at_holes)
         self._is_waiting = False  # for the timer
@@ -307,6 +315,12 @@ class NodeReading(NodePart):
         if is_early and event.event_class is not EventClass.MEMORIZED:
             return
         self._core.deliver(event, copy.hops, copy.age(self._host.now()))
+
+    def _keep_early(self, copy: EventCopy) -> None:
+        """A memorized one survives a restart while it waits for its turn."""
+        if copy.event.event_class is EventClass.MEMORIZED and self._core.wants(copy.event):
+            with suppress(StoreFullError):  # then it waits in memory alone
+                self._core.keep(copy.event, copy.hops, copy.age(self._host.now()))
 
     # What is lacking.
 

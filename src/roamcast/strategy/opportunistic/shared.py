@@ -42,7 +42,7 @@ class SharedParts(NamedTuple):
         """`on_row`: see `Board`."""
         channel, messenger = SystemChannel(), Messenger(context.host, FRAMES)
         board = Board(messenger, context.underlay, options, on_row)
-        overlay = BrokerOverlay(context, options, channel, board, post.boot)
+        overlay = BrokerOverlay(context, options, channel, board, post)
         return cls(
             context,
             options,

@@ -29,6 +29,8 @@ from roamcast.strategy.opportunistic.messages import (
     Here,
     Letter,
     NodeDigest,
+    RingAnswer,
+    RingSearch,
     RowNumbers,
     Rows,
     Skip,
@@ -65,6 +67,8 @@ class Opportunistic(MessageLayer, Strategy):
             Flooded: self._floods.on_flooded,
             RowNumbers: shared.board.on_numbers,
             WantFlooded: self._floods.on_want,
+            RingSearch: shared.overlay.ring.on_search,
+            RingAnswer: shared.overlay.ring.on_answer,
             Envelope: self._on_envelope,
             Bundle: self._on_envelope,
         }

@@ -57,7 +57,7 @@ def test_two_interfaces_with_different_neighbours(stack: ExitStack, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("strategy", "cut", "size"),
-    [("epidemic", "at the device", 1), ("chapar", "at the switch", 20_000)],  # the latter over TCP links
+    [("epidemic", "at the device", 1), ("chapar", "at the switch", 7_000)],  # the latter over TCP links
     ids=["epidemic", "chapar"],
 )
 def test_both_ways_lead_to_a_neighbour_and_one_is_cut_while_events_flow(

@@ -17,12 +17,13 @@ from roamcast.runtime.live.air.peers import (
     Peers,
 )
 from roamcast.runtime.live.report.counters import Counters
+from roamcast.runtime.live.report.names import Names
 from roamcast.sealing import PeerProof
 from roamcast.units import SECOND, Micros
 
 WIRE, RADIO = Endpoint("10.1.0.2", 4748, "eth0"), Endpoint("10.2.0.2", 4748, "wlan0")
 LINK_LOCAL = Endpoint("fe80::2", 4748, "wlan0")
-PROOF = PeerProof(1, bytes(32), b"", 0, 0, 1)
+PROOF = PeerProof(1, bytes(32), 0, 0, 1)
 RANKS = {"eth0": 0, "wlan0": 1}
 
 
@@ -34,7 +35,7 @@ class Bench:
         self.evicted: list[str] = []
         self.forgotten = 0
         self.counters = Counters()
-        self.peers = Peers(self, self.counters, presence=SECOND, peers_max=peers_max)
+        self.peers = Peers(self, self.counters, Names(), presence=SECOND, peers_max=peers_max)
         self.now: Micros = 0
 
     def rank(self, interface: str) -> int:
@@ -237,10 +238,10 @@ def test_a_peer_is_logged_when_it_comes_moves_goes_and_comes_back(caplog: pytest
     assert bench.peers.up == 1
     assert bench.counters.value("peers_came_total") == 2 and bench.counters.value("peers_went_total") == 1
     assert [record.getMessage() for record in caplog.records] == [
-        "peer 7 is here, at 10.2.0.2:4748 by wlan0",
-        "peer 7 moved from 10.2.0.2:4748 by wlan0 to 10.1.0.2:4748 by eth0",
-        "peer 7 at 10.1.0.2:4748 by eth0 is gone: not heard for 7.0 s",
-        "peer 7 is here, at 10.1.0.2:4748 by eth0",
+        "node 7 is here, at 10.2.0.2:4748 by wlan0",
+        "node 7 moved from 10.2.0.2:4748 by wlan0 to 10.1.0.2:4748 by eth0",
+        "node 7 at 10.1.0.2:4748 by eth0 is gone: not heard for 7.0 s",
+        "node 7 is here, at 10.1.0.2:4748 by eth0",
     ]
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.runtime.live.nodes import acquainted, free_port, running, settings, until
 
+from roamcast.client.status import peers_to_text
 from roamcast.host import Channel
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.report.counters import Counters
@@ -20,6 +21,7 @@ from roamcast.runtime.live.report.misfits import (
     NodeProfile,
     options_text,
 )
+from roamcast.runtime.live.report.names import Names
 from roamcast.sealing import GroupKey, Refusal
 from roamcast.sealing.opener import PROFILE_BYTES_MAX
 from roamcast.strategy.chapar.options import ChaparOptions
@@ -53,6 +55,9 @@ def test_another_strategy_is_named_with_its_address_in_log_status_and_metrics(
             assert 'roamcast_misfits{kind="strategy"} 1' in alice.counters.to_text()
             lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
             assert f"a neighbour does not fit: 127.0.0.1 {found.problem}" in lines
+            # Its beacons are heard well, but it is no neighbour: nothing of what it says is understood.
+            (row,) = peers_to_text(alice.status()).splitlines()[1:2]
+            assert " other strategy " in row and "%" not in row and "neighbour" not in row
 
     asyncio.run(play())
 
@@ -102,7 +107,7 @@ def test_a_peer_that_claims_anothers_number_is_an_error_with_an_address() -> Non
     ],
 )
 def test_each_difference_has_its_kind_and_words(changed: dict[str, object], kind: str, words: str) -> None:
-    misfits = Misfits(Counters())
+    misfits = Misfits(Counters(), Names())
     misfits.introduced(OURS, 7, "10.0.0.7", OURS.encode(), 0)
     assert misfits.standing(0) == []
     other = msgspec.structs.replace(OURS, **changed)
@@ -116,7 +121,7 @@ def test_each_difference_has_its_kind_and_words(changed: dict[str, object], kind
 
 
 def test_later_versions_may_say_more_and_nonsense_is_no_profile() -> None:
-    misfits = Misfits(Counters())
+    misfits = Misfits(Counters(), Names())
     longer = msgspec.msgpack.encode(["0.2.0", "epidemic", "beacons", "", 1_800_000_000, "more"])
     misfits.introduced(OURS, 7, "10.0.0.7", longer, 0)
     assert misfits.standing(0) == []
@@ -127,7 +132,7 @@ def test_later_versions_may_say_more_and_nonsense_is_no_profile() -> None:
 
 def test_a_flood_of_strangers_fills_neither_table_nor_log(caplog: pytest.LogCaptureFixture) -> None:
     counters = Counters()
-    misfits = Misfits(counters)
+    misfits = Misfits(counters, Names())
     for number in range(10_000):
         misfits.refused(Refusal.UNKNOWN_KEY, f"10.0.{number // 256}.{number % 256}", f"key {number}", 0)
     assert len(misfits.standing(0)) == MISFITS_MAX

@@ -65,8 +65,9 @@ def test_a_node_says_what_it_is_whom_it_hears_and_what_is_wrong(tmp_path: Path) 
                 text = await asyncio.to_thread(said, "status", "--socket", socket)
                 assert text.splitlines()[0].startswith("WARNING: no other node is heard")
                 table = await asyncio.to_thread(said, "peers", "--socket", socket)
-                assert table.splitlines()[0].split()[:3] == ["peer", "address", "by"]
-                assert table.splitlines()[1].split()[:3] == ["4", f"127.0.0.1:{other.radio.air.port}", "lo"]
+                assert table.splitlines()[0].split()[:4] == ["peer", "number", "address", "by"]
+                row = ["-", "4", f"127.0.0.1:{other.radio.air.port}", "lo"]  # its file gives it no name
+                assert table.splitlines()[1].split()[:4] == row
             finally:
                 await server.stop()
 
@@ -102,7 +103,9 @@ def test_trace_tells_which_way_an_event_went_on_each_node(tmp_path: Path) -> Non
                 at_subscriber = json.loads(await told(2, name, "--json"))
                 steps = [(step["what"], step["peer"]) for step in at_subscriber["steps"]]
                 assert steps[:2] == [("arrived", 1), ("delivered", None)]
-                assert "remembers no step of it" in await told(2, "1:999999")
+                lost = ["trace", "1:999999", "--socket", str(tmp_path / "2.sock")]
+                ended = await asyncio.to_thread(CliRunner().invoke, app, lost)
+                assert ended.exit_code == 1 and "remembers no step of it" in ended.stderr
                 ended = await asyncio.to_thread(CliRunner().invoke, app, ["trace", "nonsense"])
                 assert (
                     ended.exit_code == 2 and "nonsense: is no event; allowed: node:sequence" in ended.stderr

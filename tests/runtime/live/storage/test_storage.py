@@ -357,7 +357,7 @@ def test_at_its_size_the_storage_refuses_what_is_new_and_keeps_what_it_has(path:
 
 def test_a_disk_that_is_nearly_full_is_left_alone(path: Path) -> None:
     storage = NodeStorage(LocalDisk(), path, disk_reserve=2**62)
-    with pytest.raises(StoreFullError, match=r"node\.db: the disk is full: \d+ octets are left"):
+    with pytest.raises(StoreFullError, match=r"\d+ octets left; \d+ are kept free for other"):
         storage.keep(event(1), HOUR, 0, WALL)
     storage.stable["a"] = b"1"  # not an event
     storage.close()
@@ -373,7 +373,7 @@ def test_a_full_disk_is_logged_once_and_so_is_that_there_is_room_again(
     for sequence in range(5):
         with pytest.raises(StoreFullError):
             storage.keep(event(sequence), HOUR, 0, WALL)
-    assert "the disk is full" in storage.trouble
+    assert "octets left; 4194304 are kept free for other programs" in storage.trouble
     disk.free = 1 << 40  # somebody has made room
     storage.keep(event(9), HOUR, 0, WALL)
     assert storage.trouble == ""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from roamcast.applications import Admission, AdmissionOutcome
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, RETAINED, is_retained, order_of, stamp_of
+from roamcast.broker.seen import event_key
 from roamcast.broker.store import StoredEvent, StoreFullError
 from roamcast.chunks import count_of
 from roamcast.errors import EventError, FilterError, InputError
@@ -114,6 +115,13 @@ class MeshExchange:
         """Whether the event of this number of ours, or the last of its chunks, is in the store."""
         chunks = count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1
         return EventId(self._number, sequence + chunks - 1) in self._node.applications.node.broker.store
+
+    def take_place(self, message: Publish, sequence: int) -> None:
+        """What is published meanwhile comes after this message, which an earlier boot has left."""
+        chunks = count_of(len(message.payload)) if len(message.payload) > PAYLOAD_BYTES_MAX else 1
+        frame = Publication(_PLAIN[message.qos], topic=message.topic, lifetime=self.lifetime_of(message))
+        if not message.retain:
+            self._node.applications.node.broker.order.begin(frame, sequence, chunks, self._node.now())
 
     # From clients.
 
@@ -329,14 +337,15 @@ class MeshExchange:
     # Private.
 
     def _shown(self, on_topic: Filter, without: set[EventId]) -> Iterator[StoredEvent]:
-        """Stored events on these topics, of retained ones the newest, oldest arrival first."""
-        stored = self._session.stored(on_topic)
+        """Stored events on these topics, of retained ones the newest; not what waits for its turn."""
+        stored, held_back = self._session.stored(on_topic), self._node.applications.node.broker.held_back
         newest = {entry.event.id for entry in newest_retained(stored)}
         for entry in stored:
             event = entry.event
             if (
                 is_topic(event.topic)
                 and event.id not in without
+                and event_key(*event.id) not in held_back
                 and (not is_retained(event) or event.id in newest)
             ):
                 yield entry

@@ -138,6 +138,9 @@ class Notes:
         found = self._node.applications.node.broker.store.find(event)
         return found is not None and found.expires_at > self._node.now()
 
+    def is_coming(self, event: EventId) -> bool:
+        return self._node.applications.node.broker.is_unkept(event)
+
     # Sessions.
 
     def save(self, session: MqttSession) -> None:

@@ -156,6 +156,7 @@ class IncomingMessages:
                 continue
             message = Publish(kept.topic, kept.payload, 2, kept.retain, True, kept.packet_id, properties)
             self._unpublished.append(UnpublishedMessage(session, row, kept, message))
+            self._exchange.take_place(message, kept.sequence)
 
     def publish_unpublished(self) -> None:
         """What earlier boots may not have published, oldest first, each when there is room for it."""

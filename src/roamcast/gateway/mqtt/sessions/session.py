@@ -138,6 +138,10 @@ class Watcher(Protocol):
 
     def is_stored(self, event: EventId) -> bool: ...
 
+    def is_coming(self, event: EventId) -> bool:
+        """The store had no room for it yet, and the node takes it as new when it comes again."""
+        ...
+
 
 class MqttSession:
     def __init__(
@@ -386,10 +390,16 @@ class MqttSession:
 
     def _defer(self, outgoing: UnacknowledgedMessage) -> bool:
         """Leave a message to the node's store. False if that does not have it."""
-        memorized = outgoing.message.memorized
-        if memorized is None or not self._is_stored(outgoing):
+        memorized, watcher = outgoing.message.memorized, self._watcher
+        if memorized is None or not (
+            # In the queue it is surer than on its way; where that is full, it is not lost.
+            watcher.is_stored(memorized[0])
+            or (watcher.is_coming(memorized[0]) and self._is_full(outgoing.message.size))
+        ):
             return False
-        while self._deferred and not self._watcher.is_stored(self._deferred[0].event):
+        while self._deferred and not (
+            watcher.is_stored(self._deferred[0].event) or watcher.is_coming(self._deferred[0].event)
+        ):
             self._owed.remove(self._deferred.popleft().event)  # expired
             self._watcher.on_dropped("expired")
         if len(self._deferred) >= DEFERRED_MAX:
@@ -409,9 +419,14 @@ class MqttSession:
 
     def _refill(self) -> bool:
         """Fetch what was left to the node's store. Whether there is something."""
-        while self._deferred and not self._is_full(1):
-            event, qos, retain, identifiers, since = self._deferred.popleft()
+        for _ in range(len(self._deferred)):
+            if self._is_full(1):
+                break
+            event, qos, retain, identifiers, since = deferred = self._deferred.popleft()
             message = self._watcher.stored(event)
+            if message is None and self._watcher.is_coming(event):
+                self._deferred.append(deferred)
+                continue
             self._owed.remove(event)
             if message is None:
                 self._watcher.on_dropped("expired")

@@ -235,6 +235,7 @@ class Sessions:
         for session in self._sessions.values():
             if session.link is not None:
                 self._notes.settle(session, older_than)
+                session.pump()  # what the store had no room for may be there by now
         if any(session.link is not None and session.is_durable for session in self._sessions.values()):
             self._settle_later()
 

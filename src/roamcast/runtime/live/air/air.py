@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from roamcast.errors import InputError
-from roamcast.runtime.live.air.interface import Endpoint, InterfaceWatch, chosen
+from roamcast.runtime.live.air.interface import Endpoint, InterfaceWatch, chosen, left_out
 from roamcast.runtime.live.air.sockets import InterfaceSockets
 from roamcast.runtime.live.report.counters import Counters
 from roamcast.runtime.live.settings import AirFamily, AirSettings
@@ -99,6 +99,9 @@ class Air:
         for used in list(self._used.values()):
             self._update(used, is_first=True)
         self._settle()
+        if not self._wanted and (others := left_out(self._world.network, list(self._used))):
+            said = "not used: %s; [air] interfaces in the file names those to use"
+            logger.info(said, ", ".join(others))
         if not self._spoken:
             logger.warning("no interface is there; local clients are served, and the node waits for one")
         self._look = self._loop.call_later(WATCH_SECONDS, self._on_look)
@@ -250,7 +253,7 @@ class Air:
         self._used[name] = UsedInterface(name, self._world.network.look(name))
 
     def _update(self, used: UsedInterface, *, is_first: bool = False) -> None:
-        now = self._world.network.look(used.name)
+        now, was_up = self._world.network.look(used.name), used.is_up
         used.seen = now if now is not None else used.seen
         families = _families(now, self._settings.family)
         if not families:
@@ -271,6 +274,8 @@ class Air:
             ipv6.stand_alone(False not in families)
         if used.is_up:
             used.trouble = ""
+            if not was_up and not is_first:
+                logger.info("interface %s is there, with %s", used.name, used.working[0].address)
 
     def _say_away(self, used: UsedInterface, now: Interface | None) -> None:
         if now is None:
@@ -305,7 +310,6 @@ class Air:
         sockets.is_away = False
         used.sockets[is_ipv6] = sockets
         if not is_first:
-            logger.warning("interface %s is there, with %s", now.name, sockets.address)
             self._counters.count("interface_reopened_total" if before else "interface_changes_total")
         self._owner.on_opened(sockets)
 
@@ -313,13 +317,9 @@ class Air:
         """It is back, or has another address or MTU."""
         before = sockets.address
         was_away, sockets.is_away, sockets.interface = sockets.is_away, False, now
-        if was_away:
-            logger.warning("interface %s is back", now.name)
-        elif sockets.address != before:
-            logger.warning(
-                "interface %s changed its address from %s to %s", now.name, before, sockets.address
-            )
-        else:
+        if sockets.address != before:
+            logger.info("interface %s changed its address from %s to %s", now.name, before, sockets.address)
+        elif not was_away:
             return
         self._counters.count("interface_changes_total")
         # The kernel leaves a multicast group when the interface goes down; joining needs a new socket.

@@ -2,7 +2,7 @@
 
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -109,6 +109,12 @@ def chosen(network: NodeNetwork) -> list[Interface]:
         return sorted(hardware, key=lambda one: (network.is_wireless(one.name), one.number))
     others = sorted(usable, key=lambda found: (found.loopback, found.address is None, found.number))
     return others[:1]
+
+
+def left_out(network: NodeNetwork, used: Sequence[str]) -> list[str]:
+    """Interfaces that could be used and are not: where there is no hardware, one of several is chosen."""
+    usable = (one for one in _all(network) if one.up and (one.address or one.link_local) and not one.loopback)
+    return [one.name for one in usable if one.name not in used]
 
 
 def _all(network: NodeNetwork) -> list[Interface]:

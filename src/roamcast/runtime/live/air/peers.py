@@ -36,6 +36,7 @@ from roamcast.host import Channel
 from roamcast.kit.tables import BoundedDict
 from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.report.counters import Counters, LineLimit
+from roamcast.runtime.live.report.names import Names
 from roamcast.sealing import PeerProof
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -183,11 +184,18 @@ class Peers(BoundedDict[NodeId, Peer]):
     """All peers by number, the last heard last."""
 
     def __init__(
-        self, owner: PeersOwner, counters: Counters, *, presence: Micros, peers_max: int = PEERS_MAX
+        self,
+        owner: PeersOwner,
+        counters: Counters,
+        names: Names,
+        *,
+        presence: Micros,
+        peers_max: int = PEERS_MAX,
     ) -> None:
         """`presence`: the time between two hellos of a node."""
         super().__init__(peers_max, self._on_full)
         self._owner = owner
+        self._called = names.called
         self._counters = counters
         self._settled = max(SETTLED, 2 * presence)
         self._slot = 2 * presence
@@ -232,7 +240,7 @@ class Peers(BoundedDict[NodeId, Peer]):
             hearing.is_up, hearing.first_at = True, now
             hearing.slots.begin(now)
             self._came.value += 1
-            self._log.log(now, logging.INFO, "peer %d is here, at %s", number, _shown(peer.endpoint))
+            self._log.log(now, logging.INFO, "%s is here, at %s", self._called(number), _shown(peer.endpoint))
         hearing.frames_received += 1
         hearing.bytes_received += octets
         return peer
@@ -278,8 +286,8 @@ class Peers(BoundedDict[NodeId, Peer]):
             if peer.hearing.is_up and now - peer.heard_at > SILENT_SLOTS * self._slot:
                 peer.hearing.is_up = False
                 self._went.value += 1
-                gone = (peer.number, _shown(peer.endpoint), (now - peer.heard_at) / SECOND)
-                self._log.log(now, logging.INFO, "peer %d at %s is gone: not heard for %.1f s", *gone)
+                gone = (self._called(peer.number), _shown(peer.endpoint), (now - peer.heard_at) / SECOND)
+                self._log.log(now, logging.INFO, "%s at %s is gone: not heard for %.1f s", *gone)
 
     def forget_old(self, now: Micros) -> None:
         """One whose proof still counts is heard over a link; when the proof lapses, nonces have changed."""
@@ -362,7 +370,7 @@ class Peers(BoundedDict[NodeId, Peer]):
         before, peer.path = peer.endpoint, path
         self._counters.count("peers_moved_total")
         where = (_shown(before), _shown(peer.endpoint))
-        self._log.log(now, logging.INFO, "peer %d moved from %s to %s", peer.number, *where)
+        self._log.log(now, logging.INFO, "%s moved from %s to %s", self._called(peer.number), *where)
         self._owner.on_moved(peer, before, is_lost=is_lost)
 
 

@@ -9,6 +9,7 @@ with several interfaces always does, on each of them.
 
 import asyncio
 from collections.abc import Callable, MutableMapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from roamcast.errors import InputError, WireError
@@ -21,7 +22,7 @@ from roamcast.runtime.live.air.interface import Endpoint
 from roamcast.runtime.live.air.links import TcpLinks
 from roamcast.runtime.live.air.peers import Peer, Peers
 from roamcast.runtime.live.air.sockets import InterfaceSockets
-from roamcast.runtime.live.air.statements import Statements
+from roamcast.runtime.live.air.statements import NAMES_REPEATED, NAMES_TOLD, Statements
 from roamcast.runtime.live.inputs import Inputs
 from roamcast.runtime.live.report.journal import NodeJournal
 from roamcast.runtime.live.report.misfits import NodeProfile
@@ -41,12 +42,14 @@ from roamcast.sealing import (
 from roamcast.sealing.frame import claimed_sender
 from roamcast.sealing.statement import Kind as StatementKind
 from roamcast.trace import DropReason
-from roamcast.units import NodeId, micros
+from roamcast.units import SECOND, Micros, NodeId, micros
 
 # Chosen by us: acquaintance is made faster, or fewer announcements are sent and fewer of them collide.
 ANNOUNCE_SECONDS = 0.02  # an answer waits a random time up to this, so that neighbours do not collide
 ANNOUNCE_INTERVAL = 0.1  # seconds between two announcements, at least
 BOOT_ANNOUNCEMENTS = 3  # a neighbour that is just starting itself may miss the first
+CLOCK_STEP: Micros = 30 * SECOND  # a clock that was set meanwhile
+TELL_AGAIN_SECONDS = 1.0  # after a peer has proven itself; chosen, anything above a handshake works
 LOOK_SECONDS = 1.0  # between two looks at who is gone
 
 Receiver = Callable[[NodeId, bytes], None]
@@ -74,6 +77,7 @@ class LiveRadio:
         journal: NodeJournal,
         owner: RadioOwner,
     ) -> None:
+        self._world = world
         self._loop = world.loop
         self._random = world.random
         self._presence = settings.presence
@@ -84,11 +88,12 @@ class LiveRadio:
         self._owner = owner
         self._handles: dict[str, asyncio.TimerHandle] = {}
         self._announced_at = 0.0
+        self._wall_ahead: Micros = 0  # of the wall clock before the steady one, as last announced
         self._listening: set[asyncio.Task[None]] = set()
         self._receivers: dict[Channel, Receiver] = {}
-        self.peers = Peers(self, counters, presence=micros(settings.presence))
+        self.peers = Peers(self, counters, journal.names, presence=micros(settings.presence))
         self._opener = FrameOpener(sealer, stable, self.peers, self, world.random.randbytes)
-        self.statements = Statements(sealer.identity, stable, world, counters, self)
+        self.statements = Statements(sealer.identity, stable, world, counters, self, journal.names)
         for node in self.statements.revoked():
             self._opener.revoke(node)
         self.air = Air(world, settings, interfaces, counters, self)
@@ -197,9 +202,10 @@ class LiveRadio:
             self._on_proven(peer)
         if source != peer.path.endpoint and self.peers.is_worth_a_probe(peer, source, now):
             self._datagrams.probe(peer, source)
-        if channel == HANDSHAKE and peer.proof is not None:
-            own, theirs = self._owner.profile(), peer.proof.profile
-            peer.deaf = self._journal.misfits.introduced(own, sender, source.host, theirs, now)
+        if channel == HANDSHAKE and (payload or proof is not None):
+            # Its clock of now is compared with ours of now: what it said when we met it first is old.
+            own = self._owner.profile()
+            peer.deaf = self._journal.misfits.introduced(own, sender, source.host, payload, now)
         for record in records:
             match record:
                 case frames.CarriedFrame(channel=layer, payload=carried):
@@ -258,7 +264,7 @@ class LiveRadio:
                 self.air.on_authentic(source)
             host = source.host
             self._journal.refused(claimed_sender(data), error.reason.value, f"from {host}: {error}")
-            self._journal.misfits.refused(error.reason, host, error.problem, now)
+            self._journal.misfits.refused(error.reason, host, f"octet {error.args[1]} {error.problem}", now)
             if opener.announcement_due:
                 self._announce_soon()
             raise
@@ -277,8 +283,9 @@ class LiveRadio:
         """To the layers in a later turn: the frame that proved it is still being handled."""
         self._say(self.statements.on_met(peer.number), None)
         self._loop.call_soon(self._inputs.handle, self._owner.on_acquainted, peer.number)
-        if len(self.statements):
-            self._loop.call_soon(self._tell_all, peer)
+        self._loop.call_soon(self._tell_all, peer)
+        # Once more: it may refuse what we say until we have proven ourselves to it, too.
+        self._later(f"tell {peer.number}", TELL_AGAIN_SECONDS, partial(self._tell_all, peer))
 
     # Inputs from the opener and the table of peers.
 
@@ -301,7 +308,10 @@ class LiveRadio:
 
     def _tell_all(self, peer: Peer | None) -> None:
         """All that stand, to a peer that was just met, or to everyone."""
-        self._say(list(self.statements), None if peer is None else peer.endpoint)
+        if peer is None:
+            self._say(self.statements.to_tell(NAMES_REPEATED), None)
+        else:
+            self._say(self.statements.to_tell(NAMES_TOLD), peer.endpoint)
 
     def _say(self, statements: list[bytes], to: Endpoint | None) -> None:
         room = self.air.datagram_bytes - OVERHEAD
@@ -350,6 +360,7 @@ class LiveRadio:
 
     def _announce(self) -> None:
         self._announced_at = self._loop.time()
+        self._wall_ahead = self._world.wall() - self._inputs.clock.enter()
         self.air.broadcast(self._opener.announcement())
         if self._opener.announcement_due:
             self._announce_soon()
@@ -370,7 +381,9 @@ class LiveRadio:
         self._later("look", LOOK_SECONDS, self._on_look)
         now = self._inputs.clock.enter()
         self.peers.look(now)
-        self._journal.look(now)
+        self._journal.look(now, self.peers)
+        if abs(self._world.wall() - now - self._wall_ahead) > CLOCK_STEP:
+            self._announce_soon()  # neighbours that found our clock wrong, or right, compare anew
         self.statements.save()
 
     # The interfaces.

@@ -12,7 +12,7 @@ a second: a crash before that is made good by the next neighbour.
 """
 
 import logging
-from collections.abc import Iterator, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from roamcast.errors import InputError, RoamcastError, WireError
 from roamcast.kit.rates import Bucket
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.runtime.live.report.counters import Counters, LineLimit
+from roamcast.runtime.live.report.names import NAMES_MAX, Names
 from roamcast.runtime.live.storage.database import CLOCK_SET
 from roamcast.runtime.live.world import NodeWorld
 from roamcast.sealing.identity import DERIVED_FROM, Identity
@@ -39,7 +40,10 @@ CARRIERS_MAX = 256  # neighbours whose pace is known
 PACE: Micros = SECOND  # between two new ones of one neighbour, in the long run,
 BURST = 64  # and so many at once: when two meet
 AHEAD_MAX = 86_400  # seconds that a statement may be ahead of our clock
+NAMES_TOLD = 64  # to a peer that was just met, and
+NAMES_REPEATED = 4  # every minute to everyone, others each time: names cost 150 octets each
 LINES_PER_MINUTE = 20
+NAMED = b"\xa5named"  # how a statement of that kind goes on after its first octet
 _KEPT = "statements"
 _KEPT_MEMBERS = "members met"
 _KEPT_BEFORE = "statement "  # one value for each, as version 0.2 wrote them
@@ -64,18 +68,21 @@ class Statements:
         world: NodeWorld,
         counters: Counters,
         owner: StatementsOwner,
+        names: Names,
     ) -> None:
         self._identity = identity
         self._world = world
         self._owner = owner
+        self._names = names
         self._stored = stored
         self._counters = counters
         self._log = LineLimit(logger, LINES_PER_MINUTE)
         self._octets: set[bytes] = set()  # of those that stand: most that come are known
         self._devices: dict[NodeId, Statement] = {}  # of what is said about a device the latest stands
         self._joined: BoundedDict[NodeId, Statement] = BoundedDict(JOINED_MAX, self._on_evicted)
+        self._named: dict[NodeId, Statement] = {}  # what nodes are called, each by its own word
         self._members: dict[NodeId, int] = {}  # in the order in which this node met them, with their places
-        self._carriers: BoundedDict[NodeId, Bucket] = BoundedDict(CARRIERS_MAX, unreported)
+        self._carriers: BoundedDict[tuple[NodeId, bool], Bucket] = BoundedDict(CARRIERS_MAX, unreported)
         self._waiting: BoundedDict[NodeId, bytes] = BoundedDict(
             CARRIERS_MAX, unreported
         )  # to meet the issuer
@@ -122,7 +129,8 @@ class Statements:
         in."""
         if data in self._octets:
             return False
-        pace = self._carriers.setdefault(carrier, Bucket(PACE, BURST))
+        # Names have a pace of their own, so that no revocation waits behind them.
+        pace = self._carriers.setdefault((carrier, data[1:7] == NAMED), Bucket(PACE, BURST))
         now = self._now()
         if pace.earliest(now) > now:  # it comes again within a minute, if it stands there
             self._counters.count("statements_refused_total", reason="too_fast")
@@ -150,11 +158,13 @@ class Statements:
             for name in [name for name in self._stored if name.startswith(_KEPT_BEFORE)]:
                 del self._stored[name]
 
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(list(self._octets))
-
-    def __len__(self) -> int:
-        return len(self._devices) + len(self._joined)
+    def to_tell(self, names_max: int) -> list[bytes]:
+        """All words about membership, our own name, and some names of others."""
+        said = [*self._devices.values(), *self._joined.values()]
+        own = self._named.get(self._identity.node)
+        others = [one for one in self._named.values() if one is not own]
+        some = self._world.random.sample(others, min(len(others), names_max))
+        return [one.encode() for one in (*said, *([own] if own else []), *some)]
 
     # Private.
 
@@ -171,8 +181,9 @@ class Statements:
 
     def _before(self, statement: Statement) -> Statement | None:
         """What stands in its place."""
-        device = statement.device
-        return self._joined.get(statement.issuer) if device is None else self._devices.get(device)
+        if statement.device is not None:
+            return self._devices.get(statement.device)
+        return (self._named if statement.kind == "named" else self._joined).get(statement.issuer)
 
     def _objection(self, statement: Statement) -> str | None:
         before = self._before(statement)
@@ -184,7 +195,8 @@ class Statements:
         # Any key may hold a configured number: only who has met its holder knows which does.
         is_derived = statement.issuer >= DERIVED_FROM
         if not is_derived and self._owner.public_key(statement.issuer) != statement.public_key:
-            self._waiting[statement.issuer] = statement.encode()
+            if statement.kind != "named":  # it says its name itself when it is met
+                self._waiting[statement.issuer] = statement.encode()
             return "issuer_not_met"
         now = self._world.wall()
         if now >= CLOCK_SET and statement.at > now // SECOND + AHEAD_MAX:
@@ -195,6 +207,8 @@ class Statements:
 
     def _makes_room(self, statement: Statement) -> bool:
         """Whether there is room for it, now if not before."""
+        if statement.kind == "named":
+            return statement.issuer in self._named or self._has_room_for_name(statement.issuer)
         if statement.device is None or statement.device in self._devices or len(self._devices) < DEVICES_MAX:
             return True
         last = max(self._devices, key=lambda device: self._acquaintance(self._devices[device]))
@@ -202,6 +216,17 @@ class Statements:
             return False
         self._on_evicted(last, self._devices.pop(last))
         self._owner.on_pardoned(last)
+        return True
+
+    def _has_room_for_name(self, node: NodeId) -> bool:
+        """Of a full table the name of a node that was never met makes room, for one that was."""
+        if len(self._named) < NAMES_MAX:
+            return True
+        strange = next((one for one in self._named if one not in self._members), None)
+        if strange is None or (node not in self._members and node != self._identity.node):
+            return False
+        self._names.pop(strange, None)
+        self._on_evicted(strange, self._named.pop(strange))
         return True
 
     def _acquaintance(self, statement: Statement) -> tuple[int, int]:
@@ -213,7 +238,10 @@ class Statements:
     def _enter(self, statement: Statement) -> None:
         if (before := self._before(statement)) is not None:
             self._octets.discard(before.encode())
-        if statement.device is None:
+        if statement.kind == "named":
+            self._named[statement.issuer] = statement
+            self._names[statement.issuer] = statement.subject
+        elif statement.device is None:
             self._joined.renew(statement.issuer, statement)
         else:
             self._devices[statement.device] = statement
@@ -222,19 +250,29 @@ class Statements:
     def _take(self, statement: Statement) -> None:
         self._enter(statement)
         self._is_unsaved = True
-        now, device = self._now(), statement.device
+        now, device, called = self._now(), statement.device, self._names.called
         if statement.kind == "revoke" and device is not None:
             own = device == self._identity.node
-            what = "this node was revoked" if own else f"node {device} is revoked"
-            self._log.log(now, logging.WARNING, "%s, says node %d", what, statement.issuer)
+            what = "this node was revoked" if own else f"{called(device)} is revoked"
+            self._log.log(now, logging.WARNING, "%s, says %s", what, called(statement.issuer))
             self._owner.on_revoked(device)
         elif statement.kind == "pardon" and device is not None:
-            said = "node %d is accepted again, says node %d"
-            self._log.log(now, logging.WARNING, said, device, statement.issuer)
+            said = "%s is accepted again, says %s"
+            self._log.log(now, logging.INFO, said, called(device), called(statement.issuer))
             self._owner.on_pardoned(device)
+        elif statement.kind == "named":
+            self._say_name(statement)
         elif (users := self.shared_invitations().get(statement.subject)) is not None:
-            said = "one invitation was used by several devices: nodes %s"
-            self._log.log(now, logging.ERROR, said, ", ".join(map(str, users)))
+            said = "one invitation was used by several devices: %s"
+            self._log.log(now, logging.ERROR, said, ", ".join(map(called, users)))
+
+    def _say_name(self, statement: Statement) -> None:
+        name, holders = statement.subject, self._names.shared().get(statement.subject)
+        if holders is not None:
+            said = "several nodes are called %s: %s; give each a name of its own"
+            self._log.log(self._now(), logging.WARNING, said, name, ", ".join(map(str, holders)))
+        else:
+            self._log.log(self._now(), logging.INFO, "node %d is called %s", statement.issuer, name)
 
     def _now(self) -> Micros:
         return self._world.clock.monotonic_ns() // 1_000

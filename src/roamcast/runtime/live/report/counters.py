@@ -129,6 +129,8 @@ HELP = {
     "events_published_total": "Events that applications of this node published.",
     "events_delivered_total": "Events handed to applications of this node, one for each application.",
     "events_stored": "Memorized events that this node keeps now.",
+    "events_held_back": "Memorized events that wait for the one before them on their topic.",
+    "events_let_pass_total": "Memorized events handed over although the one before them had not come.",
     "broker_load": "Share of this broker's capacity that is taken, by modulators or anything else; 0: none.",
     "large_payloads_coming": "Payloads in chunks that are under way to applications of this node.",
     "subscriptions": "Subscriptions of this node's applications now.",

@@ -5,6 +5,7 @@ reason that is part of normal operation (`NORMAL_…`) is not logged.
 """
 
 import logging
+from collections.abc import Mapping
 
 from roamcast.broker.assembly import PROBLEMS
 from roamcast.broker.assembly import Problem as ChunkProblem
@@ -12,7 +13,8 @@ from roamcast.event import EventId
 from roamcast.host import Channel, Frame, Host, Kind
 from roamcast.runtime.live.inputs import Clock
 from roamcast.runtime.live.report.counters import Count, Counters
-from roamcast.runtime.live.report.misfits import Misfits
+from roamcast.runtime.live.report.misfits import HeardPeer, Misfits
+from roamcast.runtime.live.report.names import Names
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.ways import EventWays
 from roamcast.trace import Dropped, DropReason, LoadSampled, OverlayChanged, Record, Transmitted
@@ -43,7 +45,10 @@ DROP_WORDS = {
     "false_positive": "a summary matched by mistake; nobody here wanted it",
 }
 DROP_WORDS |= {f"chunk_{problem.reason}": problem.words for problem in PROBLEMS}
-NORMAL_DROPS = frozenset({"not_in_range", "expired", "superseded", "stale", "false_positive", "crashed"})
+NORMAL_DROPS = frozenset(
+    # A neighbour that moves away acknowledges nothing more, and what went by it has no route for a while.
+    {"not_in_range", "retries", "no_route", "expired", "superseded", "stale", "false_positive", "crashed"}
+)
 
 REFUSAL_WORDS = {
     "too_short": "too short to be a frame of ours: another program uses this port",
@@ -70,7 +75,8 @@ LINKS_MAX = 4_096  # chosen by us; beyond, the oldest is forgotten
 class NodeJournal:
     def __init__(self, node: NodeId, clock: Clock, counters: Counters, trace: TraceSegments | None) -> None:
         self._node = node
-        self.misfits = Misfits(counters)
+        self.names = Names()
+        self.misfits = Misfits(counters, self.names)
         self.ways = EventWays(clock)
         self.links: dict[NodeId, tuple[str, Micros]] = {}  # of the overlay: this end's role, and since when
         self.roles: set[str] = set()  # of this node in the overlay
@@ -177,8 +183,9 @@ class NodeJournal:
                 Dropped(self._clock.now, self._node, DropReason.SEAL, "sealed", to=sender, detail=why)
             )
 
-    def look(self, now: Micros) -> None:
-        """Once a second: log what was counted in a minute."""
+    def look(self, now: Micros, peers: Mapping[NodeId, HeardPeer]) -> None:
+        """Once a second: log what was counted in a minute, and see who is still here."""
+        self.misfits.look(now, peers)
         self.drops.look(now)
         self.refusals.look(now)
 

@@ -9,16 +9,17 @@ Anyone can send us frames from any address: the table is bounded, and so are the
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 
 from roamcast.host import Channel
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.runtime.live.report.counters import Counters, LineLimit
+from roamcast.runtime.live.report.names import Names
 from roamcast.sealing import Refusal
 from roamcast.units import SECOND, Micros, NodeId, seconds
 from roamcast.wire.status import Misfit
@@ -78,6 +79,11 @@ def options_text(*options: msgspec.Struct | None) -> str:
     return f"digest:{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
+class HeardPeer(Protocol):
+    @property
+    def heard_at(self) -> Micros: ...
+
+
 class _Noticed:
     __slots__ = ("at", "frames", "problem")
 
@@ -88,8 +94,9 @@ class _Noticed:
 
 
 class Misfits:
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, names: Names) -> None:
         self._counters = counters
+        self._names = names
         self._noticed: BoundedDict[tuple[str, str, NodeId | None], _Noticed] = BoundedDict(
             MISFITS_MAX, unreported
         )
@@ -112,12 +119,22 @@ class Misfits:
         try:
             theirs = _decoder.decode(profile)
         except (msgspec.DecodeError, ValueError):
-            self._notice("version", address, node, f"node {node} does not say what it is", now)
+            self._notice("version", address, node, "does not say what it is", now)
             return ()
         differences = _differences(own, theirs)
+        kinds = {kind for kind, _ in differences}
+        for key in [key for key in self._noticed if key[2] == node and key[1] not in kinds]:
+            del self._noticed[key]  # it fits by now
         for kind, problem in differences:
-            self._notice(kind, address, node, f"node {node} {problem}", now)
+            self._notice(kind, address, node, problem, now)
         return [_DEAF[kind] for kind, _ in differences if kind in _DEAF]
+
+    def look(self, now: Micros, peers: Mapping[NodeId, HeardPeer]) -> None:
+        """A member that does not fit stands here as long as it is heard: it announces itself but rarely."""
+        for (_, _, node), one in self._noticed.items():
+            peer = None if node is None else peers.get(node)
+            if peer is not None and peer.heard_at > one.at:
+                one.at = now
 
     def standing(self, now: Micros) -> list[Misfit]:
         """Errors first, the latest first."""
@@ -127,7 +144,7 @@ class Misfits:
                 address=address,
                 node=node,
                 kind=kind,
-                problem=one.problem,
+                problem=self._said(node, one.problem),
                 age=seconds(now - one.at),
                 frames=one.frames,
             )
@@ -139,7 +156,7 @@ class Misfits:
         return sum(key[1] == kind for key in self._noticed)
 
     def _notice(self, kind: str, address: str, node: NodeId | None, problem: str, now: Micros) -> None:
-        self._noticed.forget_oldest(lambda one: now - one.at >= EXPIRY)
+        self._noticed.forget(lambda one: now - one.at >= EXPIRY)
         key = (address, kind, node)
         one = self._noticed.get(key)
         is_new = one is None
@@ -152,7 +169,11 @@ class Misfits:
         if is_new or one.problem != problem:
             one.problem = problem
             level = logging.ERROR if kind in _ERRORS else logging.WARNING
-            self._log.log(now, level, "a neighbour does not fit: %s %s", address, problem)
+            said = "a neighbour does not fit: %s %s"
+            self._log.log(now, level, said, address, self._said(node, problem))
+
+    def _said(self, node: NodeId | None, problem: str) -> str:
+        return problem if node is None else f"{self._names.called(node)} {problem}"
 
 
 def is_error(misfit: Misfit) -> bool:

@@ -16,6 +16,7 @@ from roamcast.wire.status import (
     FILTERS_SHOWN,
     KNOWN_SHOWN,
     LINKS_SHOWN,
+    NAMES_SHOWN,
     PASSING_SHOWN,
     PEERS_SHOWN,
     STORED_SHOWN,
@@ -77,6 +78,7 @@ def status_of(node: "LiveNode") -> NodeStatus:
         refused=_reasons(node.journal.refusals, now),
         revoked=tuple(node.radio.statements.revoked()),
         broker_load=node.journal.load,
+        names=dict(islice(node.journal.names.items(), NAMES_SHOWN)),
     )
 
 
@@ -110,7 +112,7 @@ def problems_of(node: "LiveNode") -> list[NodeProblem]:
             "this node was revoked: no member accepts its frames; `roamcast key revoke --undo` there"
         )
     errors += [
-        f"one invitation was used by several devices: nodes {', '.join(map(str, users))}"
+        f"one invitation was used by several devices: {', '.join(map(journal.names.called, users))}"
         for users in node.radio.statements.shared_invitations().values()
     ]
     if node.counters.total("handler_errors_total"):
@@ -119,6 +121,10 @@ def problems_of(node: "LiveNode") -> list[NodeProblem]:
         warnings.append(
             "no other node is heard; others need the same group key, air port and mode, and to be in range"
         )
+    warnings += [
+        f"several nodes are called {name}: {', '.join(map(str, holders))}; give each a name of its own"
+        for name, holders in journal.names.shared().items()
+    ]
     if node.world.wall() < CLOCK_SET:
         warnings.append("the wall clock is not set; lifetimes do not run while the node is off")
     if node.counters.total("trace_records_unwritten_total"):
@@ -154,7 +160,8 @@ def _peer(node: "LiveNode", peer: Peer, is_neighbour: bool) -> PeerStatus:
         interface=endpoint.interface,
         also_by=tuple(sorted(others - {endpoint.interface})),
         is_up=hearing.is_up,
-        is_neighbour=is_neighbour,
+        is_neighbour=is_neighbour and not peer.deaf,
+        other=" ".join(channel.name.lower() for channel in peer.deaf),
         age=seconds(now - peer.heard_at),
         known_for=seconds(now - hearing.first_at),
         quality=hearing.slots.quality(now),

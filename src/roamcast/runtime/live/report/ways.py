@@ -6,6 +6,7 @@ is known too, because each frame of ours says which event it carries.
 """
 
 from collections import deque
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,6 +18,7 @@ from roamcast.wire.status import EventWay, PassingEvent, WayStep
 STEPS_KEPT = 10_000  # chosen by us; some 2 MB
 STEPS_PER_TURN = 200  # in a `TURN`; no more are noted, so that the memory reaches back five seconds or more
 TURN: Micros = 100 * MILLISECOND
+TELLING = ("published", "arrived", "delivered")  # steps that know the topic
 STEPS_SHOWN = 500  # so that an answer fits a message of the local socket
 
 
@@ -70,7 +72,14 @@ class EventWays:
         if self._left > 0 or (self._clock.now >= self._turn_ends and self._turned()):
             self._add(
                 _Step(
-                    self._clock.now, event.publisher, event.sequence, "delivered", None, "", subscriptions, 0
+                    self._clock.now,
+                    event.publisher,
+                    event.sequence,
+                    "delivered",
+                    None,
+                    event.topic,
+                    subscriptions,
+                    0,
                 )
             )
 
@@ -86,9 +95,10 @@ class EventWays:
         self._left = STEPS_PER_TURN
         return True
 
-    def of(self, publisher: NodeId, sequence: int, is_stored: bool) -> EventWay:
+    def of(self, publisher: NodeId, sequence: int, is_stored: bool, names: Mapping[NodeId, str]) -> EventWay:
         now = self._clock.now
         found = [step for step in self._steps if step.publisher == publisher and step.sequence == sequence]
+        peers = [step.peer for step in found[:STEPS_SHOWN] if step.peer is not None]
         return EventWay(
             publisher=publisher,
             sequence=sequence,
@@ -101,6 +111,7 @@ class EventWays:
                 for step in found[:STEPS_SHOWN]
             ),
             steps_total=len(found),
+            names={node: names[node] for node in (publisher, *peers) if node in names},
         )
 
     def lately(self, most: int) -> list[PassingEvent]:
@@ -119,7 +130,7 @@ def _passing(event: EventId, steps: list[_Step], now: Micros) -> PassingEvent:
     return PassingEvent(
         publisher=event.publisher,
         sequence=event.sequence,
-        topic=next((step.first for step in steps if step.what in ("published", "arrived")), None),
+        topic=next((step.first for step in steps if step.what in TELLING), None),
         age=seconds(now - steps[0].at),
         is_own=any(step.what == "published" for step in steps),
         delivered=sum(step.what == "delivered" for step in steps),

@@ -415,7 +415,9 @@ class NodeStorage:
         if self._disk_reserve:
             free = self._disk.free_bytes(self._path)
             if free < self._disk_reserve:
-                raise self._troubled(f"the disk is full: {free} octets are left")
+                raise self._troubled(
+                    f"the disk has {free} octets left; {self._disk_reserve} are kept free for other programs"
+                )
 
     def _limit(self, pages: int) -> None:
         self._connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -445,7 +447,7 @@ class DurableEventStore(EventStore):
             if kept.event.id not in self:
                 self._remove_from_disk(kept.event.id)
         self._is_loaded = True
-        self._entries_max, self._bytes_max, self.settled = entries_max, STORE_BYTES_MAX, settled
+        self.entries_max, self.bytes_max, self.settled = entries_max, STORE_BYTES_MAX, settled
         self._from_before = {topic: order_of(entry.event) for topic, entry in self._newest.items()}
 
     def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:

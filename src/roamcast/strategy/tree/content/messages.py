@@ -97,7 +97,7 @@ class Want(WireMessage, frozen=True, tag=6):
 
 ContentMessage: TypeAlias = FilterUpdate | UpdateAcknowledgement | Refresh | Cast | Digest | Want
 
-CODEC: Codec[ContentMessage] = Codec("content", 2, ContentMessage)
+CODEC: Codec[ContentMessage] = Codec("content", 3, ContentMessage)
 
 
 class LinkMessenger(Messenger[ContentMessage]):

@@ -181,8 +181,10 @@ class Search:
                 self._answer_or_climb(sender, message)
                 return
             again = known.limited not in (None, sender) and known.answers < ANSWERS_MAX
+            # The same request by another path. A leader's search is answered again, so that the requester
+            # chooses (white-box case 5); of the others the work drops every copy, as AODV does (4.2).
+            again = again and (message.reconnect or self._tree.options.additions)
             if again and self._may_answer(message):
-                # The same request by another path: the requester chooses a reply (white-box case 5).
                 known.answers += 1
                 self._reply_down(message.request, sender, self._tree.node, table.hops)
         # Known requests are dropped, except from the upstream: an earlier copy may have come by another path.

@@ -1,0 +1,185 @@
+"""Order: each publisher's memorized events, topic by topic, reach a subscriber as they were published.
+
+An event says how many numbers back its predecessor is (`Event.after`): the one before it of its publisher
+with the same topic, destinations and QoS of MQTT (5.0, section 4.6, asks for no more). That is one octet on
+the air in most cases. Copies take different ways, and hand-over after a cut brings thousands, so events
+overtake each other; the node of the subscriber holds back what came too early until its predecessor is here.
+Relays pass everything on at once.
+
+A wait has bounds, because a predecessor may never come: it was pushed out everywhere, or its lifetime is
+over.
+
+- `WAIT_MAX`, and half of what is left of the event's lifetime.
+- `STRANGER_WAIT` for a predecessor from before the first event that this node has of the publisher, and for
+  what a restart finds in the store: nothing says that it is still to be had.
+- `HELD_MAX` events, and half of the store: what waits cannot be pushed out, and must not keep out what it
+  waits for. A strategy that can do without an event for now takes no more (`Broker.has_room_for`); with the
+  others, the one that has waited for longest goes.
+
+Whatever is handed over without its predecessor is counted (`let_pass`). Nobody waits for a predecessor that
+would not come here: all this is for strategies with which every node gets every event.
+
+Of retained messages only the newest counts: they have no place in the order. A payload in chunks has the
+place at which it was begun; its chunks follow each other, and what comes next follows the last of them.
+Real-time events come as they come.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from roamcast.broker.retained import FLAGS, is_retained
+from roamcast.broker.seen import EventKey
+from roamcast.broker.store import EventStore
+from roamcast.chunks import MARK
+from roamcast.event import Event, Publication, Value
+from roamcast.host import CoreTimer, Host
+from roamcast.kit.tables import BoundedDict, unreported
+from roamcast.units import SECOND, Micros, NodeId
+
+# Chosen by us.
+WAIT_MAX: Micros = 60 * SECOND
+STRANGER_WAIT: Micros = 5 * SECOND  # a few rounds of repair
+HELD_MAX = 10_000
+PUBLISHERS_MAX = 10_000
+TOPICS_MAX = 10_000
+TICK: Micros = SECOND // 4  # how often waits are looked at, while there are any
+
+Chain: TypeAlias = tuple[str, Value, tuple[NodeId, ...]]
+"""What events that follow each other have in common."""
+
+
+class LastPublished(NamedTuple):
+    sequence: int
+    expires_at: Micros
+
+
+class OwnOrder:
+    """Of the events that this node publishes: which one is the last of its chain."""
+
+    def __init__(self) -> None:
+        # Forgotten ones, and those of an earlier boot that are not in the store, claim nothing.
+        self._last: BoundedDict[Chain, LastPublished] = BoundedDict(TOPICS_MAX, unreported)
+        self._begun: BoundedDict[int, int] = BoundedDict(TOPICS_MAX, unreported)
+
+    def after(self, publication: Publication, sequence: int, now: Micros) -> int:
+        """How far back the predecessor is; 0: there is none."""
+        if not publication.lifetime or is_retained(publication):
+            return 0
+        if publication.attributes.get(MARK):
+            return 1  # the chunk before
+        begun = self._begun.pop(sequence, None)
+        if begun is not None:
+            return begun
+        last = self._last.get(_chain(publication))
+        return 0 if last is None or last.expires_at <= now else max(0, sequence - last.sequence)
+
+    def published(self, event: Event | Publication, last: int, expires_at: Micros) -> None:
+        """The event is kept. `last`: its number, or that of its last chunk."""
+        if is_retained(event):
+            return
+        chain = _chain(event)
+        before = self._last.get(chain)
+        if before is None or before.sequence < last:
+            self._last.renew(chain, LastPublished(last, expires_at))
+
+    def begin(self, frame: Publication, first: int, count: int, now: Micros) -> None:
+        """A payload in so many chunks takes its place; or what an earlier boot has left to be published."""
+        if first not in self._begun:
+            self._begun[first] = self.after(frame, first, now)
+        if frame.lifetime:
+            self.published(frame, first + count - 1, now + frame.lifetime)
+
+
+class WaitingEvent(NamedTuple):
+    predecessor: EventKey
+    until: Micros
+    size: int  # in the store; 0 for a chunk, which has room of its own
+
+
+class HeldBack:
+    """The events of this node's store that wait for their predecessors."""
+
+    def __init__(self, host: Host, store: EventStore, hand_over: Callable[[EventKey], object]) -> None:
+        self._host = host
+        self._store = store
+        self._hand_over = hand_over
+        self._held: dict[EventKey, WaitingEvent] = {}  # in the order of arrival
+        self._count = self._bytes = 0  # of those that are no chunks
+        self._followers: dict[EventKey, list[EventKey]] = {}
+        self._first: BoundedDict[NodeId, int] = BoundedDict(PUBLISHERS_MAX, unreported)
+        self._timer = CoreTimer(self._on_tick)
+        self.let_pass = 0
+
+    def __contains__(self, event: object) -> bool:
+        return event in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def came(self, publisher: NodeId, sequence: int) -> None:
+        """A memorized event of this publisher is here."""
+        if sequence < self._first.get(publisher, sequence + 1):
+            self._first[publisher] = sequence
+
+    def knows(self, publisher: NodeId, sequence: int) -> bool:
+        """Whether this node has had an event of the publisher from before this one."""
+        return self._first.get(publisher, sequence) < sequence
+
+    def has_room(self, size: int) -> bool:
+        """Whether one more may wait, of so many octets in the store."""
+        count, octets = self._count + (size > 0), self._bytes + size
+        return (
+            len(self._held) < HELD_MAX
+            and 2 * count <= self._store.entries_max
+            and 2 * octets <= self._store.bytes_max
+        )
+
+    def make_room(self, size: int) -> None:
+        while self._held and not self.has_room(size):
+            self.pass_by(next(iter(self._held)))
+
+    def hold(self, event: EventKey, predecessor: EventKey, wait: Micros, size: int) -> None:
+        if not self._held:
+            self._host.set_timer(self._timer, self._host.now() + TICK)
+        self._held[event] = WaitingEvent(predecessor, self._host.now() + wait, size)
+        self._count += size > 0
+        self._bytes += size
+        self._followers.setdefault(predecessor, []).append(event)
+
+    def pass_by(self, event: EventKey) -> None:
+        """It goes without its predecessor."""
+        self.let_pass += 1
+        held = self._taken_out(event)
+        self._followers[held.predecessor].remove(event)
+        if not self._followers[held.predecessor]:
+            del self._followers[held.predecessor]
+        self._hand_over(event)
+        self.on_handed_over(event)
+
+    def on_handed_over(self, event: EventKey) -> None:
+        """What waited for this event goes, and what waited for that, in turn."""
+        gone = deque((event,))
+        while gone:
+            for follower in self._followers.pop(gone.popleft(), ()):
+                self._taken_out(follower)
+                self._hand_over(follower)
+                gone.append(follower)
+
+    def _taken_out(self, event: EventKey) -> WaitingEvent:
+        held = self._held.pop(event)
+        self._count -= held.size > 0
+        self._bytes -= held.size
+        return held
+
+    def _on_tick(self) -> None:
+        now = self._host.now()
+        for event in [event for event, held in self._held.items() if held.until <= now]:
+            if event in self._held:
+                self.pass_by(event)
+        if self._held:
+            self._host.set_timer(self._timer, now + TICK)
+
+
+def _chain(event: Event | Publication) -> Chain:
+    return event.topic, event.attributes.get(FLAGS), event.destinations

@@ -1,0 +1,334 @@
+"""Neighbours compare what they hold, and give each other what is lacking (Demers and others, 1987).
+
+The parts of `repair.py` put together, for strategies where every node is to have every event. A node says a
+fingerprint of what it holds with each beacon. Whoever holds something else broadcasts a digest soon, unless a
+neighbour that holds the same has just done so; who lacks some of it asks for it and is handed it. While all
+hold the same, nobody sends a digest (as Trickle, RFC 6206, is silent while all are consistent). Over an
+underlay that takes nothing along, digests are sent by the clock.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, ClassVar, Protocol
+
+import msgspec
+
+from roamcast.broker.core import Broker
+from roamcast.broker.store import HOPS_MAX
+from roamcast.event import Count, Event, EventId
+from roamcast.host import Kind, SendFailure
+from roamcast.kit.custody import Custody
+from roamcast.kit.protocol import Handlers, Messenger, Timer, Timers, WireMessage, random_below
+from roamcast.kit.repair import (
+    FINGERPRINT_BYTES,
+    OFFERED_MAX,
+    PUBLISHERS_MAX,
+    Answers,
+    HeldRuns,
+    Holdings,
+    RecentCopy,
+    Requests,
+    events_of,
+    missing,
+    runs_of,
+    unseen_of,
+)
+from roamcast.units import MILLISECOND, Micros, NodeId, micros
+
+# Chosen by us.
+ANSWERS_MAX = 10_000  # that wait
+WANTED_MAX = 1_000  # events in one request
+MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour
+TOLD_AGAIN = 4  # beacons: an unchanged fingerprint is told only in one of so many
+COMPARED_MAX = 1_000  # memorized events: to name more of them takes milliseconds for each digest that comes
+UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals
+
+Hops = Annotated[int, msgspec.Meta(ge=0, le=255)]
+Held = Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)]
+
+
+class NodesAround(Protocol):
+    """What is asked of an underlay."""
+
+    def neighbours(self) -> list[NodeId]: ...
+
+    def neighbours_of(self, neighbour: NodeId) -> list[NodeId]: ...
+
+    def on_link_failure(self, neighbour: NodeId) -> None: ...
+
+    def on_acquainted(self, neighbour: NodeId) -> None: ...
+
+
+class RepairOptions(Protocol):
+    """Of the strategy; times are in seconds."""
+
+    @property
+    def hop_limit(self) -> int: ...
+
+    @property
+    def digest_interval(self) -> float: ...
+
+    @property
+    def recent_time(self) -> float: ...
+
+    @property
+    def recent_max(self) -> int: ...
+
+    @property
+    def request_max(self) -> int: ...
+
+    @property
+    def request_timeout(self) -> float: ...
+
+
+class Handed(WireMessage, frozen=True, tag=2):
+    """An event for the neighbour that asked for it. `hops`: radio hops before this one; `age`: time since
+    publication."""
+
+    name = "handed"
+    kind = Kind.DATA
+    relays: ClassVar[None] = None  # it starts anew from here
+
+    event: Event
+    hops: Hops
+    age: Count
+
+    @property
+    def event_id(self) -> EventId:
+        return self.event.id
+
+
+class HoldingsDigest(WireMessage, frozen=True, tag=3):
+    """The events that the sender can give."""
+
+    name = "digest"
+
+    held: Held
+
+
+class WantEvents(WireMessage, frozen=True, tag=4):
+    """Publisher and sequence of each event wanted, one after the other."""
+
+    name = "want"
+
+    events: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * WANTED_MAX)]
+
+
+class HadEvents(WireMessage, frozen=True, tag=5):
+    """For a neighbour whose digest named these events: the sender has had them, and holds them no more."""
+
+    name = "had"
+
+    had: Held
+
+
+class AntiEntropy:
+    def __init__(
+        self,
+        messenger: Messenger[WireMessage],
+        broker: Broker,
+        around: NodesAround,
+        options: RepairOptions,
+        *,
+        is_compared: bool,
+        on_evicted: Callable[[EventId, RecentCopy], object],
+    ) -> None:
+        """`is_compared`: neighbours hear `fingerprint`, and `on_fingerprint` theirs."""
+        self.host = host = messenger.host
+        self._messenger = messenger
+        self._broker = broker
+        self._around = around
+        self._interval = interval = micros(options.digest_interval)
+        self._request_timeout = micros(options.request_timeout)
+        self._hop_limit = options.hop_limit
+        self._is_compared = is_compared
+        self.holdings = Holdings(
+            broker.store,
+            recent_time=micros(options.recent_time),
+            recent_max=options.recent_max,
+            on_evicted=on_evicted,
+        )
+        self._requests = Requests(
+            broker.has_seen, request_max=options.request_max, timeout=self._request_timeout
+        )
+        self._answers: Answers[tuple[NodeId, EventId], None] = Answers(
+            host, self._hand, most=ANSWERS_MAX, on_full=partial(messenger.overflow, "want", "ANSWERS_MAX")
+        )
+        self.custody = Custody(host, broker.store)
+        self._digest_timer = Timer(host, self._on_digest_due)
+        self._soon_timer = Timer(host, self._send_soon)
+        self._is_soon = False
+        self._has_met = False  # a neighbour since the last digest: it hears an unchanged one, too
+        self._ask_timers = Timers(host, self.ask)
+        self._told = b""  # our last fingerprint
+        self._silent_turns = 0  # beacons since it was told
+        self._said: dict[NodeId, bytes] = {}  # the last fingerprint of each neighbour; empty: none so far
+        self.differing: set[NodeId] = set()  # those who hold something else
+        self._agreed: dict[NodeId, int] = {}  # the store that a neighbour said to hold, too
+        self._last_digest: tuple[HeldRuns, ...] = ()
+        self._digest_at: Micros = -interval  # when it was sent
+        self._unchanged = 0
+        self.handlers: Handlers = {
+            HoldingsDigest: self._on_digest,
+            WantEvents: self._on_want,
+            HadEvents: lambda sender, message: self.custody.on_held(sender, events_of(message.had)),
+        }
+
+    def on_start(self) -> None:
+        if not self._is_compared:
+            # At a random time: nodes that boot together would otherwise always send together.
+            self._digest_timer.within(self._interval)
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self.custody.on_neighbour_up(neighbour)
+        self._has_met = True
+        self._said[neighbour] = b""
+        self._told = b""  # it has not heard it
+        if not self._is_compared:
+            self._soon()
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self.differing.discard(neighbour)
+        self._said.pop(neighbour, None)
+        self._agreed.pop(neighbour, None)
+        self.custody.on_neighbour_down(neighbour)
+        self._requests.on_neighbour_down(neighbour)
+        self._ask_timers.cancel(neighbour)
+
+    def on_copy(self, sender: NodeId, event: EventId) -> None:
+        """An event has come, asked for or not."""
+        self._requests.on_copy(sender, event)
+
+    def ask_on(self, sender: NodeId) -> None:
+        """A neighbour has handed an event over, and may have more for us."""
+        if self._requests.has_offers(sender):
+            self.ask(sender)
+
+    # What neighbours hold.
+
+    def fingerprint(self) -> bytes:
+        """For the next beacon; empty: the same as in the last one."""
+        mine = self.holdings.fingerprint(self.host.now())
+        self._silent_turns = self._silent_turns + 1 if mine == self._told else 0
+        self._told = mine
+        return b"" if self._silent_turns % TOLD_AGAIN else mine
+
+    def on_fingerprint(self, neighbour: NodeId, theirs: bytes) -> None:
+        theirs = theirs or self._said.get(neighbour, b"")
+        if neighbour not in self._said or len(theirs) != FINGERPRINT_BYTES:
+            return
+        self._said[neighbour] = theirs
+        store, now = self._broker.store, self.host.now()
+        if self.holdings.agrees(theirs, now):
+            self.differing.discard(neighbour)
+            if store.is_filling and self._agreed.get(neighbour) != store.fingerprint:
+                self._agreed[neighbour] = store.fingerprint
+                self.custody.on_held(neighbour, [one.event.id for one in store.standing(now)])
+        else:
+            self.differing.add(neighbour)
+            self._soon()
+
+    def _soon(self) -> None:
+        """Say what we hold; to a new neighbour at once, to others an interval after the last time at
+        least."""
+        if not self._is_soon:
+            self._is_soon = True
+            soon = self.host.now() + random_below(self.host, MEETING_DELAY)
+            self._soon_timer.at(soon if self._has_met else max(soon, self._digest_at + self._interval))
+
+    def _send_soon(self) -> None:
+        self._is_soon = False
+        now, agrees = self.host.now(), self.holdings.agrees
+        self.differing = {node for node in self.differing if not agrees(self._said[node], now)}
+        if self.differing or not self._is_compared:
+            self._send_digest(also_unchanged=self._has_met)
+
+    def _on_digest(self, sender: NodeId, digest: HoldingsDigest) -> None:
+        held = digest.held
+        if not self._requests.on_offer(sender, unseen_of(held, self._broker.unseen), []):
+            self._messenger.overflow("digest", "OFFERING_MAX or OFFERED_MAX")
+        if self._broker.store.is_filling:
+            self.custody.on_held(sender, events_of(held))
+            self._tell_had(sender, held)
+        self.ask(sender)
+        if self._is_compared and len(self._broker.store) <= COMPARED_MAX:
+            self._compare(sender, held)
+        elif self.holdings.any_memorized(missing(held, self._last_digest)):
+            # It did not hear our last digest: for neighbours that did not notice its restart it is no new
+            # neighbour. What it is requesting right now shows here too, hence the pause. Real-time
+            # events leave the digests of different nodes at different times, so they prove nothing.
+            self._soon()
+
+    def _compare(self, sender: NodeId, held: tuple[HeldRuns, ...]) -> None:
+        now = self.host.now()
+        mine = self.holdings.whole_digest(now)
+        if held == mine:
+            if self._is_soon:  # ours would say the same
+                self._is_soon = False
+                self._soon_timer.cancel()
+        elif self.holdings.any_settled(missing(held, mine), now):
+            self.differing.update(self._said.keys() & {sender})
+            self._soon()
+
+    def _tell_had(self, neighbour: NodeId, held: tuple[HeldRuns, ...]) -> None:
+        """What this node has pushed out of its store already is in none of its digests: a neighbour that has
+        forgotten, in a restart, that it had given it to us would wait for us in vain."""
+        store, has_seen = self._broker.store, self._broker.has_seen
+        had = runs_of(event for event in events_of(held) if event not in store and has_seen(event))
+        if had and store.settled is not None:
+            self._messenger.send(HadEvents(had), neighbour)
+
+    def _on_digest_due(self) -> None:
+        self._send_digest()
+        self._digest_timer.after(self._interval)
+
+    def _send_digest(self, *, also_unchanged: bool = False) -> None:
+        if not self._around.neighbours():
+            return
+        held = self.holdings.digest(self.host.now())
+        if held == self._last_digest and not also_unchanged:
+            self._unchanged += 1
+            if self._unchanged % UNCHANGED_TURNS:
+                return
+        if held != self._last_digest:
+            self._unchanged = 0
+        self._last_digest = held
+        self._digest_at = self.host.now()
+        self._has_met = False
+        if held or also_unchanged:  # an empty digest to a new neighbour brings its digest in return
+            self._messenger.send(HoldingsDigest(held))
+
+    # Requests and answers.
+
+    def ask(self, neighbour: NodeId) -> None:
+        now = self.host.now()
+        # Without room nothing is asked for, and little where there is only room for what came over many hops:
+        # digests do not tell how many. Real-time events wait with the others: they are repairs here.
+        store, wanted = self._broker.store, []
+        if self._broker.may_keep and store.has_room(0, now, hops=HOPS_MAX):
+            few = None if store.has_room(0, now) else random_below(self.host, OFFERED_MAX)
+            wanted = self._requests.request(neighbour, now, few)
+        if wanted:
+            self._messenger.send(WantEvents(tuple(number for event in wanted for number in event)), neighbour)
+        if self._requests.has_offers(neighbour):
+            # A request or an answer may be lost, and another neighbour may not send what it was asked for.
+            self._ask_timers.at(neighbour, now + self._request_timeout)
+
+    def _on_want(self, sender: NodeId, want: WantEvents) -> None:
+        wanted = zip(want.events[::2], want.events[1::2], strict=False)
+        self._answers.add(((sender, EventId(*event)), None) for event in wanted)
+
+    def _hand(self, asked: tuple[NodeId, EventId], _: None) -> int:
+        neighbour, key = asked
+        holding = self.holdings.find(key, self.host.now())
+        if holding is None or holding.hops >= self._hop_limit:
+            return 0
+        frame = self._messenger.frame(Handed(*holding), own=key.publisher == self.host.node)
+        self.host.unicast(neighbour, frame, partial(self._on_failure, neighbour))
+        return len(frame.payload)
+
+    def _on_failure(self, neighbour: NodeId, why: SendFailure) -> None:
+        """Drop the other answers to this neighbour: if it is still there, it asks again."""
+        if why is SendFailure.LINK:
+            self._around.on_link_failure(neighbour)
+        self._answers.forget(lambda asked: asked[0] == neighbour)

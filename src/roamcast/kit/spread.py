@@ -1,0 +1,296 @@
+"""Events for all: copies that name their relays, and anti-entropy for whoever missed them.
+
+A node that a copy names passes it on, once, in its turn (`cover.py`), unless by then all its neighbours are
+covered: each copy that was heard covers its sender and the sender's neighbours, and when all of ours are
+covered, another one would reach nobody new (Peng and Lu, "On the reduction of broadcast redundancy in mobile
+ad hoc networks", 2000).
+Beacons are up to an interval old and frames get lost, so a choice can be wrong; `anti_entropy.py` then
+repairs it.
+
+A sender can only name whom it knows. So a node passes a copy on unasked, as if all were named, if its
+sender's last beacon does not name it, or if it has just met somebody itself; and a sender that knows nobody
+names all.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from roamcast.broker.core import Broker
+from roamcast.broker.store import StoredEvent
+from roamcast.event import Count, Event, EventClass, EventId
+from roamcast.host import Host, Kind
+from roamcast.kit.anti_entropy import AntiEntropy, Handed, Hops, NodesAround, RepairOptions
+from roamcast.kit.cover import Names, names_of, place_of, turn, two_hop_relays
+from roamcast.kit.newcomers import Newcomers
+from roamcast.kit.protocol import MessageLayer, WireMessage, random_below
+from roamcast.kit.relay import Relay
+from roamcast.kit.tables import BoundedDict, unreported
+from roamcast.trace import DropReason
+from roamcast.units import SECOND, Micros, NodeId, micros
+from roamcast.wire import Codec
+
+
+class SpreadingUnderlay(NodesAround, Protocol):
+    def take_along(self, passenger: Callable[[], bytes]) -> bool: ...
+
+    def hear_riders(self, on_rider: Callable[[NodeId, bytes], object]) -> None: ...
+
+
+class SpreadingOptions(RepairOptions, Protocol):
+    """Of the strategy; times are in seconds."""
+
+    @property
+    def jitter(self) -> float: ...
+
+    @property
+    def suppress(self) -> bool: ...
+
+    @property
+    def pending_max(self) -> int: ...
+
+
+NAMED_WITHIN: Micros = SECOND // 2  # of the first copy a later one may name this node; chosen by us
+CROWD = 5  # so many others that heard a copy, or more, and a relay waits for the whole jitter; chosen by us
+
+
+class FloodedEvent(WireMessage, frozen=True, tag=1):
+    """An event for all who hear it. `hops`: radio hops before this one; `age`: time since publication;
+    `relays`: who passes it on, None for all."""
+
+    name = "copy"
+    kind = Kind.DATA
+
+    event: Event
+    hops: Hops
+    age: Count
+    relays: Names | None = None
+
+    @property
+    def event_id(self) -> EventId:
+        return self.event.id
+
+
+class PassedOn(FloodedEvent, frozen=True, tag=6):
+    """An event for all who hear it, from a node that could not keep it: those before it still have to."""
+
+    name = "passed on"
+
+
+class WaitingCopy(NamedTuple):
+    event: Event
+    hops: int  # so far
+    age: Micros  # at its arrival
+    arrived: Micros
+    is_kept: bool
+    covered: set[NodeId]
+
+
+class Audience(Newcomers):
+    """Who would hear a broadcast. A newcomer counts as a neighbour that has nothing.
+
+    A node that has lost its last neighbour broadcasts nothing of its own: whoever comes next meets it first,
+    and then gets its events by the digest. The cars of `examples/emulate/driving.toml` sent 63% of their
+    copies to nobody."""
+
+    def __init__(self, node: NodeId, underlay: NodesAround, *, suppress: bool) -> None:
+        super().__init__()
+        self._node = node
+        self._underlay = underlay
+        self._suppress = suppress
+        self._had_any = False  # an underlay may name none, ever
+
+    def on_up(self, node: NodeId) -> None:
+        super().on_up(node)
+        self._had_any = True
+
+    def may_hear(self, now: Micros) -> bool:
+        """Whether a broadcast may reach somebody."""
+        return not (self._suppress and self._had_any) or bool(self._all(now))
+
+    def lacks(self, covered: set[NodeId], now: Micros) -> bool:
+        """Whether a copy would reach a neighbour that has none. Without any known neighbour it is sent: a new
+        neighbour's beacon may not have come yet."""
+        neighbours = self._all(now) if self._suppress else []
+        return not neighbours or not covered.issuperset(neighbours)
+
+    def crowd(self, sender: NodeId) -> int:
+        """How many others heard what `sender` broadcast: up to `CROWD`, and that if it is not known.
+
+        Where few can send at once there is little to wait for: along a line the wait is a fifth.
+        """
+        heard_by = self._underlay.neighbours_of(sender)
+        return min(CROWD, len(heard_by) - 1) if heard_by else CROWD
+
+    def relays(self, covered: Collection[NodeId], now: Micros) -> list[NodeId] | None:
+        """Who should pass on what this node broadcasts; None: all who hear it."""
+        near = self._all(now) if self._suppress else []
+        if not near:
+            return None
+        return two_hop_relays(self._node, near, self._underlay.neighbours_of, covered)
+
+    def is_overlooked(self, sender: NodeId, now: Micros) -> bool:
+        """Whether a sender could not know that a copy from this node may reach somebody."""
+        return self._node not in self._underlay.neighbours_of(sender) or bool(self.lately(now))
+
+    def _all(self, now: Micros) -> list[NodeId]:
+        return self._underlay.neighbours() + self.lately(now)
+
+
+class Spreading(MessageLayer):
+    """A strategy that gives every event to every node; beside `Strategy`, whose inputs it handles."""
+
+    def __init__(
+        self,
+        host: Host,
+        codec: Codec[Any],
+        broker: Broker,
+        underlay: SpreadingUnderlay,
+        options: SpreadingOptions,
+        passenger: Callable[[], bytes] | None = None,
+    ) -> None:
+        """`passenger`: what goes with each beacon, if not the fingerprint alone."""
+        super().__init__(host, codec)
+        self.broker = broker
+        self.underlay = underlay
+        self._jitter = micros(options.jitter)
+        self._hop_limit = options.hop_limit
+        self.around = Audience(host.node, underlay, suppress=options.suppress)
+        self.relay: Relay[EventId, WaitingCopy] = Relay(
+            host, send=self._pass_on, most=options.pending_max, is_needed=self._reaches_somebody_new
+        )
+        # What others pass on, with those who are covered so far.
+        self._unnamed: BoundedDict[EventId, WaitingCopy] = BoundedDict(options.pending_max, unreported)
+        is_compared = underlay.take_along(passenger or self._fingerprint)
+        self.repair = AntiEntropy(
+            self.messenger, broker, underlay, options, is_compared=is_compared, on_evicted=self._on_forgotten
+        )
+        underlay.hear_riders(self.on_rider)
+        self.note_sender = self._meet
+        self.handlers = {
+            FloodedEvent: self.on_copy,
+            Handed: self.on_copy,
+            PassedOn: self.on_copy,
+            **self.repair.handlers,
+        }
+
+    # Inputs.
+
+    def on_start(self) -> None:
+        self.around.known.update(self.underlay.neighbours())
+        self.repair.on_start()
+
+    def publish(self, event: Event) -> None:
+        now = self.host.now()
+        if event.event_class is EventClass.REALTIME:
+            self.repair.holdings.remember(event, 0, 0, now)
+        if self.around.may_hear(now):
+            self._broadcast(FloodedEvent, event, 0, 0, ())
+
+    def seal_id(self, clear: Event) -> bytes | None:
+        return b""  # every node gets every event
+
+    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        return self.repair.custody.settled(stored)
+
+    def on_rider(self, neighbour: NodeId, rider: bytes) -> None:
+        self.repair.on_fingerprint(neighbour, rider)
+
+    def on_neighbour_up(self, neighbour: NodeId) -> None:
+        self.around.on_up(neighbour)
+        self.repair.on_neighbour_up(neighbour)
+
+    def on_neighbour_down(self, neighbour: NodeId) -> None:
+        self.around.on_down(neighbour)
+        self.repair.on_neighbour_down(neighbour)
+
+    # Copies.
+
+    def on_copy(self, sender: NodeId, copy: FloodedEvent | Handed) -> None:
+        event = copy.event
+        key = event.id
+        if event.lifetime and not self.broker.has_room_for(event, copy.hops + 1, copy.age):
+            return  # the sender keeps it, and offers it again
+        self.repair.on_copy(sender, key)
+        if self.broker.observe(key, event.lifetime - copy.age):
+            self._take(sender, copy)
+        if event.lifetime and type(copy) is not PassedOn:
+            self.repair.custody.on_held(sender, (key,))
+        waiting = self.relay.find(key) or self._named_later(key, copy)
+        if waiting is not None:
+            waiting.covered.add(sender)
+            if type(copy) is not Handed:
+                waiting.covered.update(self.underlay.neighbours_of(sender))
+        if type(copy) is Handed:
+            self.repair.ask_on(sender)
+
+    def _take(self, sender: NodeId, copy: FloodedEvent | Handed) -> None:
+        """The first copy: deliver it, and pass it on in our turn."""
+        event, hops, now = copy.event, copy.hops + 1, self.host.now()
+        is_memorized = event.event_class is EventClass.MEMORIZED
+        if is_memorized and event.lifetime <= copy.age:
+            self.broker.drop(event.id, DropReason.EXPIRED, "copy")
+            return
+        is_kept = self.broker.deliver(event, hops, copy.age)
+        if not is_memorized:
+            self.repair.holdings.remember(event, hops, copy.age, now)
+        if hops >= self._hop_limit:
+            self.broker.drop(event.id, DropReason.EXPIRED, "copy")
+        elif self.relay.is_full:
+            self.broker.drop(event.id, DropReason.QUEUE_FULL, "copy")
+        else:
+            # Who holds something else than this node, which lacked the event, is taken to have it.
+            covered = set(self.repair.differing) if type(copy) is Handed else set()
+            waiting = WaitingCopy(event, hops, copy.age, now, is_kept, covered)
+            wait = self._wait(sender, copy)
+            if wait is None:
+                self._unnamed.forget_oldest(lambda one: now - one.arrived > NAMED_WITHIN)
+                self._unnamed[event.id] = waiting
+            else:
+                self.relay.add(event.id, waiting, wait)
+
+    def _wait(self, sender: NodeId, copy: FloodedEvent | Handed) -> Micros | None:
+        """Before the copy is passed on; None: others do it."""
+        if copy.relays is not None:
+            place = place_of(self.host.node, copy.relays)
+            if place is not None:
+                return turn(self.host, place, copy.event)
+            if not self.around.is_overlooked(sender, self.host.now()):
+                return None
+        return random_below(self.host, self._jitter * self.around.crowd(sender) // CROWD)
+
+    def _named_later(self, key: EventId, copy: FloodedEvent | Handed) -> WaitingCopy | None:
+        """What was not ours to pass on; it is if this copy names us."""
+        waiting = self._unnamed.get(key)
+        if waiting is not None and copy.relays is not None:
+            place = place_of(self.host.node, copy.relays)
+            if place is not None and not self.relay.is_full:
+                del self._unnamed[key]
+                self.relay.add(key, waiting, turn(self.host, place, copy.event))
+        return waiting
+
+    def _reaches_somebody_new(self, _: EventId, copy: WaitingCopy) -> bool:
+        return self.around.lacks(copy.covered, self.host.now())
+
+    def _pass_on(self, _: EventId, copy: WaitingCopy) -> None:
+        age = copy.age + self.host.now() - copy.arrived
+        message = FloodedEvent if copy.is_kept else PassedOn
+        self._broadcast(message, copy.event, copy.hops, age, copy.covered)
+
+    def _broadcast(
+        self, message: type[FloodedEvent], event: Event, hops: int, age: Micros, covered: Collection[NodeId]
+    ) -> None:
+        relays = self.around.relays(covered, self.host.now())
+        names = None if relays is None else names_of(relays)
+        self.messenger.send(message(event, hops, age, names), own=not hops)
+
+    def _meet(self, sender: NodeId) -> None:
+        if sender not in self.around.known and self.around.meet(sender, self.host.now()):
+            self.underlay.on_acquainted(sender)  # it may be waiting for our beacon, too
+
+    def _fingerprint(self) -> bytes:
+        return self.repair.fingerprint()
+
+    def _on_forgotten(self, event: EventId, _: object) -> None:
+        """A recent event had to go before its time; without neighbours nobody would have asked for it."""
+        if self.around.known:
+            self.messenger.overflow("copy", "recent_max", event)

@@ -1,0 +1,24 @@
+"""What the nodes of a network are called: each says it in a signed statement (`air/statements.py`), so that
+people read and type names, not numbers. A name is no address: nothing but a person goes by it."""
+
+from roamcast.kit.tables import BoundedDict, unreported
+from roamcast.units import NodeId
+
+NAMES_MAX = 1_024  # chosen by us
+
+
+class Names(BoundedDict[NodeId, str]):
+    def __init__(self) -> None:
+        super().__init__(NAMES_MAX, unreported)
+
+    def called(self, node: NodeId) -> str:
+        """For a line that somebody reads."""
+        name = self.get(node)
+        return f"node {node}" if name is None else f"{name} ({node})"
+
+    def shared(self) -> dict[str, list[NodeId]]:
+        """Names that more than one node has."""
+        holders: dict[str, list[NodeId]] = {}
+        for node, name in self.items():
+            holders.setdefault(name, []).append(node)
+        return {name: sorted(nodes) for name, nodes in holders.items() if len(nodes) > 1}
