@@ -502,6 +502,16 @@ def acknowledging() -> tuple[LetterPost, list[StreamAcknowledgement]]:
     return LetterPost(FakeHost(node=1), datagrams, SimpleNamespace(on_letter=lambda *_: None)), sent
 
 
+def test_a_letter_that_waits_for_the_one_before_it_grows_older() -> None:
+    host, got = FakeHost(node=1), list[tuple[bytes, Micros]]()
+    owner = SimpleNamespace(on_letter=lambda _, letter, hops, held: got.append((body_of(letter), held)))
+    post = LetterPost(host, SimpleNamespace(send=lambda *_: True, has_route=lambda to: True), owner)
+    post.on_content(2, StreamSegment(5, 1, 0, SECOND, letter_of(b"second")), 1)
+    host.advance(20 * SECOND)
+    post.on_content(2, StreamSegment(5, 0, 0, 21 * SECOND, letter_of(b"first")), 1)
+    assert got == [(b"first", 21 * SECOND), (b"second", 21 * SECOND)]
+
+
 def test_what_was_never_sent_cannot_be_confirmed() -> None:
     sender = Sender()
     sender.write(*[40_000] * 5)

@@ -189,7 +189,8 @@ class IncomingStream:
     def __init__(self, stream: int) -> None:
         self.stream = stream
         self.expected = 0
-        self.early: dict[int, tuple[Letter, int, Micros]] = {}  # arrived before their turn: a window's
+        # Arrived before their turn, a window's: each with its hops and when it was written, by our clock.
+        self.early: dict[int, tuple[Letter, int, Micros]] = {}
 
 
 class LetterPost:
@@ -449,7 +450,7 @@ class LetterPost:
     # Receiving.
 
     def _on_segment(self, sender: NodeId, segment: StreamSegment, hops: int) -> None:
-        incoming = self._incoming.get(sender)
+        incoming, now = self._incoming.get(sender), self._host.now()
         if incoming is None or segment.stream > incoming.stream:
             if segment.confirmed > 0:
                 # Its beginning was confirmed by an earlier boot of ours, or we have forgotten the stream.
@@ -459,14 +460,14 @@ class LetterPost:
         elif segment.stream < incoming.stream:
             return  # given up by its sender
         if incoming.expected <= segment.number < incoming.expected + WINDOW:
-            incoming.early.setdefault(segment.number, (segment.letter, hops, segment.held))
+            incoming.early.setdefault(segment.number, (segment.letter, hops, now - segment.held))
         arrived: list[tuple[Letter, int, Micros]] = []
         while incoming.expected in incoming.early:
             arrived.append(incoming.early.pop(incoming.expected))
             incoming.expected += 1
         self._acknowledge(sender, segment, incoming.expected, incoming.early)
-        for letter, taken, held in arrived:
-            self._owner.on_letter(sender, letter, taken, held)
+        for letter, taken, written_at in arrived:
+            self._owner.on_letter(sender, letter, taken, now - written_at)
 
     def _acknowledge(
         self,
