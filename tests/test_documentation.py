@@ -112,6 +112,11 @@ PROTOCOLS = [page for page in sorted((DOCS / "protocols").glob("*.md")) if page 
 THEIRS = re.compile(r"\b(published|the (?:paper|work)(?:['’]s)?)\b", re.IGNORECASE)
 OURS = re.compile(r"\bours\b", re.IGNORECASE)
 MEASURED = re.compile(r"\d\s?(?:%|ms\b|s\b|hops?\b|kbit/s|times\b|a second\b|MB\b)")
+OF_RUNS = re.compile(
+    r"(?<!-)\bseeds,? (?:from )?\d+|\|\s*before\s*\|[^\n]*\bnow\b|\bnow, [\d.,]+ (?:s |ms )?before\b",
+    re.IGNORECASE,
+)
+WORKS = "chapar.md", "odmrp.md", "opportunistic.md", "tree.md"
 BESIDE = re.compile(r"\([^()]*\d[^()]*\bthere\)")  # `340 ms (598 there)`
 
 
@@ -138,9 +143,42 @@ def figures_beside_published_ones(text: str) -> list[str]:
     return found
 
 
+def results_of_runs(text: str) -> list[str]:
+    """Paragraphs and tables with measurements of runs: they name seeds, or compare `before` with `now`."""
+    return [
+        " ".join(paragraph.split())
+        for paragraph in CODE_BLOCK.sub("", text).split("\n\n")
+        if OF_RUNS.search(paragraph)
+        and re.search(r"\d\.\d|\d\s?%|\d\s?m?s\b|\d,\d{3}", OF_RUNS.sub("", paragraph))
+    ]
+
+
 @pytest.mark.parametrize("page", PROTOCOLS, ids=lambda page: page.name)
 def test_a_page_of_a_protocol_carries_no_figures_beside_published_ones(page: Path) -> None:
     assert figures_beside_published_ones(page.read_text()) == [], "they belong on protocols/results.md"
+    assert results_of_runs(page.read_text()) == [], "they belong on a page that a tool writes, or into git"
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_a_page_of_a_work_links_to_the_results(name: str) -> None:
+    assert "(results.md" in (DOCS / "protocols" / name).read_text()
+
+
+def test_results_of_runs_are_found_and_others_are_not() -> None:
+    for text in (
+        "| | before | now |\n|---|---|---|\n| walking | 0.987 | 0.998 |",
+        "Ten seeds, 201 to 210: delivery 0.998.",
+        "Seeds 1 to 3: new events cross after 1.6 s.",
+        "It takes 40 ms now, 800 before.",
+    ):
+        assert results_of_runs(text), text
+    for text in (
+        "| option | default |\n|---|---|\n| `jitter` | 0.02 s |",
+        "A seed in every failure message, and `--seeds 3` of 0.5 s each.",
+        "An event that came before the subscription waits 0.5 s.",
+        "| R6 | a link has a number | `[R6]`, seed 76 |",
+    ):
+        assert not results_of_runs(text), text
 
 
 def test_figures_beside_published_ones_are_found_and_others_are_not() -> None:
