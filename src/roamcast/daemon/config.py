@@ -10,6 +10,7 @@ import msgspec
 from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, read_tables, shown
 from roamcast.gateway.access import EVERYONE, HASHED, check_passwords, check_rights
+from roamcast.gateway.mqtt.mesh.members import check_members
 from roamcast.gateway.options import (
     BridgeOptions,
     LocalOptions,
@@ -194,6 +195,7 @@ def _check_rights(config: Config) -> None:
     if config.mqtt is None:
         return
     check_rights(config.mqtt.rights, "mqtt.rights")
+    check_members(config.mqtt.json, "mqtt.json")
     for user in config.mqtt.rights:
         if user != EVERYONE and user not in config.mqtt.users:
             known = ", ".join([*config.mqtt.users, EVERYONE])

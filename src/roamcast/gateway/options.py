@@ -13,6 +13,9 @@ from roamcast.gateway.access import HASHED, PASSWORD_LENGTH_MIN, Rights
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86_400)]
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+Members: TypeAlias = Annotated[
+    dict[str, Annotated[tuple[str, ...], msgspec.Meta(max_length=32)]], msgspec.Meta(max_length=32)
+]
 
 
 PACKET_BYTES_MAX = LARGE_BYTES_MAX + 65_536  # the largest payload, with topic and properties
@@ -38,6 +41,7 @@ class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     qos1: Literal["realtime", "kept", "memorized"] = "kept"  # QoS 1 and 2 that are not retained
     qos1_lifetime: Seconds = 600.0  # kept or memorized, where the message says no expiry
     content_filters: bool = True  # `topic/filter?attribute>5`; false: the `?` is part of the topic
+    json: Members = {}  # by topic filter: members of JSON payloads that become attributes
 
     # Clients and sessions.
     clients_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000  # connected at a time

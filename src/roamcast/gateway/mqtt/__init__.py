@@ -1,4 +1,4 @@
-"""MQTT 3.1.1 and 5: any MQTT client on the device uses the mesh unchanged.
+"""MQTT 3.1, 3.1.1 and 5: any MQTT client on the device uses the mesh unchanged.
 
 To read in this order:
 
@@ -9,6 +9,6 @@ To read in this order:
 - `packets/`: encoding and decoding.
 
 WebSockets are in `gateway/web`, as another transport of the same connections.
-Left out: enhanced authentication (AUTH), MQTT 3.1 (`MQIsdp`), `$SYS`.
+Left out: enhanced authentication (AUTH), `$SYS`.
 `docs/use/mqtt.md` is for users.
 """

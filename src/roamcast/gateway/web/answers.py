@@ -61,14 +61,20 @@ class WebPolicy:
         """Whether the `Authorization` (RFC 7617) is a user's. Without users everyone is welcome."""
         if not self.accounts:
             return "yes"
-        scheme, _, value = (authorization or "").partition(" ")
-        if scheme.lower() != "basic":
-            return "no"
-        try:
-            name, _, password = base64.b64decode(value.strip(), validate=True).partition(b":")
-            return self.accounts.admission(name.decode(), password, address, now)
-        except (binascii.Error, UnicodeDecodeError):
-            return "no"
+        user = user_in(authorization)
+        return "no" if user is None else self.accounts.admission(*user, address, now)
+
+
+def user_in(authorization: str | None) -> tuple[str, bytes] | None:
+    """A name and a password, as RFC 7617 has them."""
+    scheme, _, value = (authorization or "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, _, password = base64.b64decode(value.strip(), validate=True).partition(b":")
+        return name.decode(), password
+    except (binascii.Error, UnicodeDecodeError):
+        return None
 
 
 def security_headers(host: str | None) -> list[tuple[str, str]]:
@@ -159,22 +165,25 @@ class WebAnswers:
             ), "method"
         path = request.path.partition("?")[0]
         if (document := self._documents.get(path)) is not None:
-            admission = self._policy.admission(single(request, "Authorization"), address, now)
-            if admission == "later":
-                line = "too many guesses; wait some seconds\n"
-                return text(HTTPStatus.TOO_MANY_REQUESTS, line, ("Retry-After", "2")), "too_fast"
-            if admission == "no":
-                # Not "Basic": browsers would ask with a window of their own, and remember the password.
-                challenge = ("WWW-Authenticate", 'Roamcast realm="node"')
-                return text(
-                    HTTPStatus.UNAUTHORIZED, "a user's name and password are needed\n", challenge
-                ), "user"
-            return response(HTTPStatus.OK, document.make(), document.kind), ""
+            refusal = self.refusal(request, address, now)
+            return refusal or (response(HTTPStatus.OK, document.make(), document.kind), "")
         if self._pages is not None:
             found = self._pages.answer(path, single(request, "If-None-Match"))
             if found is not None:
                 return found, ""
         return text(HTTPStatus.NOT_FOUND, "nothing is here\n"), "path"
+
+    def refusal(self, request: Request, address: str, now: Micros) -> tuple[Response, str] | None:
+        """For those who are no users; None for users."""
+        admission = self._policy.admission(single(request, "Authorization"), address, now)
+        if admission == "later":
+            line = "too many guesses; wait some seconds\n"
+            return text(HTTPStatus.TOO_MANY_REQUESTS, line, ("Retry-After", "2")), "too_fast"
+        if admission == "no":
+            # Not "Basic": browsers would ask with a window of their own, and remember the password.
+            challenge = ("WWW-Authenticate", 'Roamcast realm="node"')
+            return text(HTTPStatus.UNAUTHORIZED, "a user's name and password are needed\n", challenge), "user"
+        return None
 
 
 def finished(answer: Response, request: Request | None, host: str | None) -> Response:

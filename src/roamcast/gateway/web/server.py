@@ -20,11 +20,12 @@ What the parser of `websockets` refuses is counted and ends the connection with 
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
@@ -33,17 +34,29 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from roamcast.errors import InputError, WireError
+from roamcast.event import LARGE_BYTES_MAX
 from roamcast.exchange import NodeCounters
 from roamcast.gateway.access import server_context
 from roamcast.gateway.mqtt.packets.values import ReasonCode
 from roamcast.gateway.options import WebOptions
-from roamcast.gateway.stream import FairStream, Turn
-from roamcast.gateway.web.answers import Documents, Pages, WebAnswers, WebPolicy, finished, single, text
+from roamcast.gateway.stream import LARGE_BYTES, FairStream, Turn
+from roamcast.gateway.web.answers import (
+    Documents,
+    Pages,
+    WebAnswers,
+    WebPolicy,
+    finished,
+    response,
+    single,
+    text,
+    user_in,
+)
 from roamcast.units import SECOND
 
 if TYPE_CHECKING:  # a server of documents alone needs no MQTT
     from roamcast.gateway.mqtt.connection import Connection
     from roamcast.gateway.mqtt.listener import MqttListener
+    from roamcast.gateway.web.plain import PlainClient, PlainRequest
 
 
 logger = logging.getLogger("roamcast.web")
@@ -53,7 +66,11 @@ REQUEST_BYTES_MAX = 16_384  # a request with its headers
 SOCKET_PATH = "/mqtt"
 SUBPROTOCOL = Subprotocol("mqtt")
 
+PLAIN_PATHS = {"/publish": "POST", "/subscribe": "GET"}  # with their methods
+
 Parsed: TypeAlias = Request | Response | Frame
+
+_LENGTH = re.compile(rb"\r\nContent-Length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
 
 _quiet = logging.getLogger("roamcast.web.protocol")  # of each connection a line or two: not for a node's log
 _quiet.setLevel(logging.WARNING)
@@ -61,14 +78,30 @@ _quiet.setLevel(logging.WARNING)
 
 class WebFramer:
     """`websockets` parses, without I/O. What comes behind a request waits for its answer: only behind an
-    upgrade there are frames, and the parser would read on."""
+    upgrade there are frames, and the parser would read on. Behind a POST there is its body, which that parser
+    does not know: it does not see its length."""
 
     def __init__(self, protocol: ServerProtocol) -> None:
         self._protocol = protocol
         self._parsed: deque[Parsed] = deque()
         self._request = b""  # until it is whole; then no more
-        self._behind: bytes | None = None  # None: the request is not whole, or was an upgrade
+        self._behind: bytearray | None = None  # None: the request is not whole, or was an upgrade
         self._is_asking = True
+        self.body_bytes = 0  # of a POST
+
+    @property
+    def body(self) -> bytes | None:
+        """What a POST brings; None until it is whole."""
+        is_whole = self._behind is not None and len(self._behind) >= self.body_bytes
+        return bytes(self._behind[: self.body_bytes]) if is_whole and self._behind is not None else None
+
+    def fits(self, data: bytes) -> bool:
+        """Whether the request ends within its bound, as far as it has come."""
+        if not self._is_asking:
+            return True
+        asked = self._request + data
+        end = asked.find(b"\r\n\r\n") + 4
+        return (end if end > 3 else len(asked)) <= REQUEST_BYTES_MAX
 
     def push(self, data: bytes) -> None:
         if self._behind is not None:
@@ -77,16 +110,28 @@ class WebFramer:
         if self._is_asking:
             self._request += data
             end = self._request.find(b"\r\n\r\n") + 4
+            is_post = self._request.startswith(b"POST "[: len(self._request)])
             if end > 3:
                 behind = len(self._request) - end
-                data, self._behind = data[: len(data) - behind], self._request[end:]
+                head = self._request[:end] if is_post else data[: len(data) - behind]
+                self._behind = bytearray(self._request[end:])
                 self._is_asking, self._request = False, b""
+                data = self._without_length(head) if is_post else head
+            elif is_post:
+                return
         self._parse(data)
 
     def on_upgraded(self) -> None:
         behind, self._behind = self._behind, None
         if behind:
-            self._parse(behind)
+            self._parse(bytes(behind))
+
+    def _without_length(self, head: bytes) -> bytes:
+        lengths = _LENGTH.findall(head)
+        if len(lengths) != 1:
+            return head
+        self.body_bytes = int(lengths[0])
+        return _LENGTH.sub(b"\r\n", head)
 
     def _parse(self, data: bytes) -> None:
         self._protocol.receive_data(data)
@@ -99,6 +144,15 @@ class WebFramer:
 STRANGER_BYTES_MAX = 131_072  # chosen by us; a CONNECT with its will is smaller
 
 
+class PlainWish(NamedTuple):
+    """A request to publish or to subscribe, until its body is whole."""
+
+    request: Request
+    host: str | None
+    asked: "PlainRequest"
+    user: tuple[str, bytes] | None
+
+
 class WebConnection(FairStream[Parsed]):
     def __init__(self, server: "WebServer", turn: Turn) -> None:
         size = server.options.message_bytes_max
@@ -109,9 +163,10 @@ class WebConnection(FairStream[Parsed]):
         super().__init__(turn, self._web)
         self._server = server
         self._mqtt: Connection | None = None
-        self._request_bytes = 0
         self._stranger_bytes = 0  # of a WebSocket before a client was admitted
         self._has_asked = False  # the request is whole
+        self._plain: PlainWish | None = None  # a request to publish or to subscribe
+        self._is_streaming = False
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -136,8 +191,9 @@ class WebConnection(FairStream[Parsed]):
         self._timer = self._loop.call_later(self._server.options.request_timeout, self._on_slow)
 
     def data_received(self, data: bytes) -> None:
-        self._request_bytes += len(data)
-        if not self._has_asked and self._request_bytes > REQUEST_BYTES_MAX and not self.is_closing:
+        if self._plain is not None and self._mqtt is not None:
+            return  # what comes behind a request is not read
+        if not self._web.fits(data) and not self.is_closing:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             self._refuse(status, "the request is too long\n", "too_long")
         if self._mqtt is not None and self._mqtt.session is None:
@@ -158,6 +214,8 @@ class WebConnection(FairStream[Parsed]):
             code = self._protocol.close_sent.code if self._protocol.close_sent is not None else 0
             self._server.count("web_socket_errors_total", _close_word(code))
         self.send_parsed()
+        if self._plain is not None:
+            self._go_ahead()
 
     def eof_received(self) -> None:
         self._protocol.receive_eof()  # asyncio then closes the stream
@@ -207,19 +265,98 @@ class WebConnection(FairStream[Parsed]):
         if not self._server.policy.knows_host(host):
             line = "this device has another name; allowed: its address, or web.hosts in the node's file\n"
             self._answer(request, text(HTTPStatus.MISDIRECTED_REQUEST, line), None, "host")
-        elif request.path.partition("?")[0] == SOCKET_PATH:
+        elif (path := request.path.partition("?")[0]) == SOCKET_PATH:
             self._upgrade(request, host)
+        elif PLAIN_PATHS.get(path) == request.method and self._server.has_mqtt:
+            self._on_plain(request, host)
         else:
             now = int(self._loop.time() * SECOND)
-            response, refused = self._server.answers.to(request, self.address, now)
-            self._answer(request, response, host, refused)
+            answer, refused = self._server.answers.to(request, self.address, now)
+            self._answer(request, answer, host, refused)
+
+    def _is_foreign(self, request: Request, host: str | None) -> bool:
+        """Whether a page of another origin asks; it is refused then."""
+        origin, site = single(request, "Origin"), single(request, "Sec-Fetch-Site")
+        if self._server.policy.knows_origin(origin, host) and (
+            origin or site in (None, "same-origin", "none")
+        ):
+            return False
+        line = "pages of that origin may not use this node; allowed: its own, or web.origins in its file\n"
+        self._answer(request, text(HTTPStatus.FORBIDDEN, line), host, "origin")
+        return True
+
+    def _on_plain(self, request: Request, host: str | None) -> None:
+        """A request without an upgrade to publish or to subscribe (`plain.py`)."""
+        from roamcast.gateway.web.plain import FILTERS_MAX, PlainRequest
+
+        if self._is_foreign(request, host):
+            return
+        server = self._server
+        name, password = user_in(single(request, "Authorization")) or (None, None)
+        if server.policy.accounts:
+            now = int(self._loop.time() * SECOND)
+            refusal = server.answers.refusal(request, self.address, now)
+            if refusal is not None:
+                self._answer(request, refusal[0], host, refusal[1])
+                return
+        try:
+            most = 1 if request.method == "POST" else FILTERS_MAX
+            asked = PlainRequest.of_query(request.path.partition("?")[2], most)
+        except InputError as error:
+            self._answer(request, text(HTTPStatus.BAD_REQUEST, f"{error}\n"), host, "query")
+            return
+        if self._web.body_bytes > min(server.options.message_bytes_max, LARGE_BYTES_MAX):
+            line = "the body is too large\n"
+            self._answer(request, text(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, line), host, "too_large")
+            return
+        is_large = self._web.body_bytes > LARGE_BYTES
+        if is_large and not self._turn.receives(self, self._web.body_bytes):
+            line = "too many large messages come at a time\n"
+            self._answer(request, text(HTTPStatus.SERVICE_UNAVAILABLE, line), host, "too_many")
+            return
+        self._plain = PlainWish(request, host, asked, None if name is None else (name, password or b""))
+        if (single(request, "Expect") or "").lower() == "100-continue":
+            self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._timer = self._loop.call_later(server.options.request_timeout, self._on_slow)
+        self._go_ahead()
+
+    def _go_ahead(self) -> None:
+        """Once the body of a POST is whole."""
+        from roamcast.gateway.web.plain import EVENT_STREAM, PlainClient
+
+        wish, body = self._plain, self._web.body
+        if wish is None or body is None or self._mqtt is not None or self.is_closing:
+            return
+        self._cancel_timer()
+        request, host = wish.request, wish.host
+        mqtt = self._server.accept()
+        assert mqtt is not None and self._transport is not None
+        is_stream = (single(request, "Accept") or "").lower() == EVENT_STREAM
+        kind = EVENT_STREAM if is_stream else "application/x-ndjson"
+        form = b"data: %b\n\n" if is_stream else b"%b\n"
+
+        def answer(status: HTTPStatus, line: str) -> None:
+            if self._is_streaming:
+                self.close()
+            elif not self.is_closing:
+                refused = "" if status is HTTPStatus.OK else status.name.lower()
+                self._answer(request, text(status, line), host, refused)
+
+        def begin() -> None:
+            self._is_streaming = True
+            head = finished(response(HTTPStatus.OK, b"", kind), request, host)
+            del head.headers["Content-Length"]  # it ends with the connection
+            self.send(head.serialize())
+
+        client = PlainClient(mqtt, answer, begin, lambda line: self.send(form % line))
+        self._mqtt = mqtt
+        payload = body if request.method == "POST" else None
+        client.open(
+            wish.asked, payload, wish.user, PlainTransport(self, self._transport, self._protocol, client)
+        )
 
     def _upgrade(self, request: Request, host: str | None) -> None:
-        if not self._server.policy.knows_origin(single(request, "Origin"), host):
-            line = (
-                "pages of that origin may not use this node; allowed: its own, or web.origins in its file\n"
-            )
-            self._answer(request, text(HTTPStatus.FORBIDDEN, line), host, "origin")
+        if self._is_foreign(request, host):
             return
         response = self._protocol.accept(request)
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
@@ -324,6 +461,29 @@ class WebSocketTransport(asyncio.Transport):
         return self._stream.get_extra_info(name, default)
 
 
+class PlainTransport(WebSocketTransport):
+    """What MQTT writes goes to the client that a request is, in the next turn of the loop."""
+
+    def __init__(
+        self,
+        connection: WebConnection,
+        stream: asyncio.Transport,
+        protocol: ServerProtocol,
+        client: "PlainClient",
+    ) -> None:
+        super().__init__(connection, stream, protocol)
+        self._client = client
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        asyncio.get_running_loop().call_soon(self._client.take, bytes(data))
+
+    def close(self) -> None:
+        asyncio.get_running_loop().call_soon(self._connection.close)
+
+    def is_closing(self) -> bool:
+        return self._connection.is_closing
+
+
 def _close_word(code: int) -> str:
     """A close code as a label: those that we send are few."""
     return CloseCode(code).name.lower() if code in set(CloseCode) else "other"
@@ -397,6 +557,10 @@ class WebServer:
         self._server = None
 
     # For connections.
+
+    @property
+    def has_mqtt(self) -> bool:
+        return self._mqtt is not None
 
     def accept(self) -> "Connection | None":
         return None if self._mqtt is None else self._mqtt.accept(self.policy.accounts)

@@ -164,7 +164,7 @@ def test_variable_byte_integers(value: int, octets: str) -> None:
     [
         (V3_1_1, "10 0c 0004 4d515454 04 03 0000 0000", ReasonCode.MALFORMED_PACKET),  # the reserved flag
         (V3_1_1, "10 0c 0004 4d515454 03 02 0000 0000", ReasonCode.UNSUPPORTED_VERSION),
-        (V3_1_1, "10 0e 0006 4d5149736470 03 02 0000 0000", ReasonCode.UNSUPPORTED_VERSION),
+        (V3_1_1, "10 0e 0006 4d5149736470 04 02 0000 0000", ReasonCode.UNSUPPORTED_VERSION),
         (V3_1_1, "10 0c 0004 4d515454 04 42 0000 0000", ReasonCode.MALFORMED_PACKET),  # password, no user
         (V3_1_1, "36 05 0001 61 0001", ReasonCode.MALFORMED_PACKET),  # QoS 3
         (V3_1_1, "32 05 0001 61 0000", ReasonCode.MALFORMED_PACKET),  # packet identifier 0

@@ -21,6 +21,7 @@ from roamcast.filter.expression import Compare, Operator
 from roamcast.gateway.access import rights_of
 from roamcast.gateway.mqtt.mesh.content import parse_client_filter
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage, TooLarge, attributes_of, is_topic
+from roamcast.gateway.mqtt.mesh.members import JsonMembers
 from roamcast.gateway.mqtt.packets.values import Publish, ReasonCode, SubscriptionRequest, Will
 from roamcast.gateway.mqtt.sessions.durable import Notes
 from roamcast.gateway.mqtt.sessions.interests import ClientInterests
@@ -87,6 +88,9 @@ class MeshExchange:
         # Who published an event, where that decides who gets it (no local).
         self._own: BoundedDict[EventId, MqttSession] = BoundedDict(OWN_KEPT, unreported)
         self._large_bytes = 0  # of payloads that wait for the turn of their chunks
+        self._members = JsonMembers(
+            options.json, lambda reason: node.counters.count("mqtt_json_total", 1, reason=reason)
+        )
         self.published = 0  # messages from clients, and to them; the listener counts the increase
         self.delivered = 0
 
@@ -232,6 +236,11 @@ class MeshExchange:
                 return TOO_LARGE
             if retain:
                 attributes[AT] = self._stamps.next(topic, self._wall())
+        if self._options.json and (lifted := self._members.of(topic, payload)):
+            try:
+                return Publication({**lifted, **attributes}, payload, topic, lifetime=lifetime)
+            except EventError:
+                pass  # without them it may fit
         try:
             return Publication(attributes, payload, topic, lifetime=lifetime)
         except EventError:

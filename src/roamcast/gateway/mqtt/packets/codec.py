@@ -330,6 +330,8 @@ def decode_publish(first: int, body: bytes, version: int) -> Publish:
 
 def _connect(reader: PacketReader, packet: PacketType) -> Connect:
     name, level = reader.text("protocol name"), reader.number(1, "protocol level")
+    if (name, level) == ("MQIsdp", 3):  # MQTT 3.1, which OwnTracks speaks by default: its packets are 3.1.1's
+        name, level = "MQTT", V3_1_1
     if name != "MQTT" or level not in (V3_1_1, V5):
         problem = f"is {level} of {name[:20]!r}"
         raise MalformedPacket("protocol level", reader.at, problem, ReasonCode.UNSUPPORTED_VERSION)
