@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.event import Event
+from roamcast.event import Event, EventClass
 from roamcast.strategy.opportunistic.copies import EventCopy
 from roamcast.strategy.opportunistic.readers import EventReader, Hole
 from roamcast.units import SECOND
@@ -100,3 +100,19 @@ def test_another_reader_goes_on_with_the_cursors() -> None:
     for one in early:
         second.reader.take(one.copy, one.base, 0)
     assert (first.got, second.got) == ([0, 1], [2, 3])
+
+
+def test_a_memorized_event_waits_for_half_of_its_time_and_what_was_before_it_comes_all_the_same() -> None:
+    reads = Reads(p7=3)
+    for sequence, lifetime in ((6, 40), (8, 400)):
+        event = Event(P, sequence, event_class=EventClass.MEMORIZED, lifetime=lifetime * SECOND)
+        reads.take(EventCopy(event, sequence, SECOND, 1, 99 * SECOND))
+    reads.reader.give_up(0, 118 * SECOND)
+    assert reads.got == []
+    reads.reader.give_up(0, 119 * SECOND)
+    assert reads.got == [6]
+    reads.reader.give_up(0, 298 * SECOND)
+    assert reads.got == [6]
+    reads.take(EventCopy(Event(P, 5, event_class=EventClass.MEMORIZED, lifetime=SECOND), 5, SECOND, 1, 0))
+    reads.reader.give_up(0, 299 * SECOND)
+    assert reads.got == [6, 5, 8] and reads.reader.holes() == []

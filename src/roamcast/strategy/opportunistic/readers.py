@@ -33,6 +33,7 @@ NEIGHBOURS_FIRST: Micros = 2_500 * MILLISECOND
 AGAIN: Micros = 3 * SECOND
 SENT_AT_ONCE = 100  # events in answer to one question
 NEXT_LOOKED_AT = 64  # events behind a hole: was one of them flooded?
+NEVER: Micros = 1 << 62
 
 
 def mark(consumer: NodeId, is_modulated: bool) -> int:
@@ -52,6 +53,7 @@ class Hole(NamedTuple):
 class Early(NamedTuple):
     copy: EventCopy
     base: int
+    due: Micros = NEVER  # a memorized one waits no longer
 
 
 class EventReader:
@@ -78,6 +80,7 @@ class EventReader:
         self._waiting: dict[NodeId, dict[int, Early]] = {}
         self._heads: dict[NodeId, int] = {}  # what is known to have been sent
         self._noticed: dict[NodeId, Micros] = {}  # holes
+        self._due: dict[NodeId, Micros] = {}  # when the first of those that wait has waited long enough
 
     # Inputs.
 
@@ -98,7 +101,9 @@ class EventReader:
         if known is None or base < known.base:
             if len(waiting) >= WAITING_MAX:
                 self._give_up(producer)
-            waiting[sequence] = early
+            due = _due(copy, now)
+            waiting[sequence] = Early(copy, base, due)
+            self._due[producer] = min(due, self._due.get(producer, NEVER))
             self._on_early(copy)
         self._advance(producer, now)
 
@@ -117,16 +122,23 @@ class EventReader:
         self._advance(producer, now)
 
     def give_up(self, before: Micros, now: Micros) -> None:
-        """Holes that were noticed before that will not be closed any more."""
+        """Holes that were noticed before that will not be closed any more. And what is memorized and has
+        waited for half of its time is handed on: whatever was before it may still come."""
         for producer in [p for p, noticed in self._noticed.items() if noticed < before]:
             self._heads.pop(producer, None)
             self._give_up(producer)
             self._advance(producer, now)
+        for producer in [p for p, due in self._due.items() if due <= now]:
+            late = [n for n, early in self._waiting.get(producer, {}).items() if early.due <= now]
+            self.on_head(producer, max(late, default=-1), now, is_all=True)
+            left = self._waiting.get(producer, {}).values()
+            self._due[producer] = min((early.due for early in left), default=NEVER)
 
     def take_waiting(self) -> list[Early]:
         """What came too early, for whoever reads on."""
         waiting = [early for theirs in self._waiting.values() for _, early in sorted(theirs.items())]
         self._waiting.clear()
+        self._due.clear()
         return waiting
 
     # Questions.
@@ -171,7 +183,7 @@ class EventReader:
             self._noticed[producer] = now
 
     def _is_next(self, producer: NodeId, early: Early) -> bool:
-        copy, base = early
+        copy, base, _ = early
         cursor, sequence = self.cursors.get(producer), copy.event.sequence
         head = self._heads.get(producer, -1)
         if (-1 if cursor is None else cursor) < head < sequence:
@@ -192,6 +204,12 @@ class EventReader:
         waiting = self._waiting.get(producer)
         if waiting:
             self.cursors[producer] = max(waiting[min(waiting)].base - 1, self.cursors.get(producer, -1))
+
+
+def _due(copy: EventCopy, now: Micros) -> Micros:
+    """A memorized one waits for half of what is left of its lifetime, as in the broker (`broker/order.py`)."""
+    lifetime = copy.event.lifetime
+    return now + (lifetime - copy.age(now)) // 2 if lifetime else NEVER
 
 
 class NodeReading(NodePart):
