@@ -207,7 +207,7 @@ class EventReader:
 
 
 def _due(copy: EventCopy, now: Micros) -> Micros:
-    """A memorized one waits for half of what is left of its lifetime, as in the broker (`broker/order.py`)."""
+    """A memorized one waits for half of what is left of its lifetime, as in `broker/order.py`."""
     lifetime = copy.event.lifetime
     return now + (lifetime - copy.age(now)) // 2 if lifetime else NEVER
 
