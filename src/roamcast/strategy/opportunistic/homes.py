@@ -76,6 +76,7 @@ class HomeClient:
     traffic: Traffic = field(default_factory=Traffic)
     has_modulators: bool = False
     reader: EventReader | None = None  # of its modulators; None: it has none
+    is_closing: bool = False  # it leaves: nothing is read for it here any more
     # Memorized events that each modulator has had: several brokers may serve old ones.
     stored: dict[int, dict[EventId, None]] = field(default_factory=dict)
 
@@ -261,6 +262,7 @@ class Homes(NodePart):
         states: dict[int, bytes] | None = None,
     ) -> None:
         self.clients[client.node] = client
+        client.is_closing = False
         self.places.install(client, states)
         self._read(client, cursors)
 
@@ -295,7 +297,7 @@ class Homes(NodePart):
         client.read(lambda copy: self.process(client, copy), cursors)
         if client.reader is None:
             self._reading.end(client.node)
-        elif self._reading.find(client.node, True) is not client.reader:
+        elif not client.is_closing and self._reading.find(client.node, True) is not client.reader:
             self._reading.begin(client.reader)
 
     def _set_produces(self, client: HomeClient, produces: bool) -> None:

@@ -243,7 +243,7 @@ class Source(NodePart):
     def _close(self, leaving: Leaving) -> None:
         """All have switched, or shall not be waited for. Behind all work that this client still has here."""
         if not leaving.is_closing:
-            leaving.is_closing = True
+            leaving.is_closing = leaving.client.is_closing = True
             self._reading.end(leaving.client.node)
             self._homes.processor.submit(0, lambda: self._move(leaving))
 
