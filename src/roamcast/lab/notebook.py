@@ -70,8 +70,7 @@ class _Sweep(RecordedFolder):
 
     def __init__(self, storage: Storage) -> None:
         self._folder = SweepFolder(storage)
-        document = self._folder.experiment()
-        assert document is not None
+        document = self._folder.description()
         names = {
             "experiment": "experiment",
             "schema": "folder",
@@ -185,14 +184,12 @@ class Recorded(Generic[Table]):
         self, name: str, runs: Collection[str] | None = None, columns: Sequence[str] | None = None
     ) -> Table:
         """A table by its name. With `runs` only the files of a sweep that have those runs are opened."""
-        if name not in self.tables:
-            raise FileError(str(self._folder.storage), self._without(name))
+        self._check(name)
         return self._made(name, runs, columns)
 
     def units(self, name: str) -> dict[str, str]:
         """The columns of a table that have a unit."""
-        if name not in self.tables:
-            raise FileError(str(self._folder.storage), self._without(name))
+        self._check(name)
         fields = [(field.name, field.metadata or {}) for field in self._folder.arrow(name, (), None).schema]
         return {name: metadata[b"unit"].decode() for name, metadata in fields if b"unit" in metadata}
 
@@ -209,6 +206,10 @@ class Recorded(Generic[Table]):
     def __repr__(self) -> str:
         known = ", ".join(f"{key} {value}" for key, value in self.about.items())
         return f"{self._folder.storage} ({known})\n{' '.join(self.tables)}"
+
+    def _check(self, name: str) -> None:
+        if name not in self.tables:
+            raise FileError(str(self._folder.storage), self._without(name))
 
     def _without(self, name: str) -> str:
         return f"has no table {name}; it has {', '.join(self.tables)}"

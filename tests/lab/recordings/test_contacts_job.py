@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from roamcast.errors import FileError, InputError
 from roamcast.lab.recordings import contacts as job
 from roamcast.lab.recordings import recording, shares
-from roamcast.lab.recordings.contact_job import ContactGrid, ContactGroup, GroupsOfChunk
+from roamcast.lab.recordings.contact_job import ContactGrid, ContactGroup, Gather, GroupsOfChunk
 from roamcast.lab.recordings.contacts import contacts, read_plan
 from roamcast.lab.spark.session import mapped
 from roamcast.units import SECOND
@@ -97,6 +98,26 @@ def test_shares_chunks_and_cells_change_nothing(tmp_path: Path, monkeypatch: pyt
     assert len(found) > 100
     assert layouts[0].side is not None and layouts[0].side < 500
     assert layouts[0].chunks > 10
+
+
+def test_what_tasks_carry_does_not_grow_with_the_shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of all nodes of all shares were in every task: 35 MB at 100 shares of 20,000 nodes."""
+    walkers(tmp_path / "trace.csv", seed=3, nodes=60, fixes=50, side=900, shuffled=True)
+    carried: list[int] = []
+
+    def noted(spark: SparkSession, work: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+        if isinstance(work, Gather):
+            carried.append(len(cloudpickle.dumps(work)))  # type: ignore[no-untyped-call]
+        return mapped(spark, work, values)
+
+    monkeypatch.setattr(job, "mapped", noted)
+    whole = contacts(tmp_path / "trace.csv", 50.0, tmp_path / "whole.parquet")
+    monkeypatch.setattr(shares, "SHARE_BYTES", 5_000)
+    cut = contacts(tmp_path / "trace.csv", 50.0, tmp_path / "cut.parquet")
+    assert (tmp_path / "trace.csv").stat().st_size > 20 * 5_000 and whole.contacts == cut.contacts
+    assert carried[1] - carried[0] < 100
 
 
 def test_a_stray_fix_a_month_later_puts_no_more_into_a_group(

@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -47,8 +48,8 @@ class ObjectStore:
         }
 
 
-@pytest.fixture(scope="module")
-def running_object_store() -> Iterator[ObjectStore]:
+@contextmanager
+def object_store_here() -> Iterator[ObjectStore]:
     started = subprocess.Popen(
         [sys.executable, "-c", SERVER],
         stdin=subprocess.PIPE,
@@ -74,6 +75,12 @@ def running_object_store() -> Iterator[ObjectStore]:
         started.stdin.close()
         started.wait(60)
         started.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def running_object_store() -> Iterator[ObjectStore]:
+    with object_store_here() as running:
+        yield running
 
 
 @pytest.fixture

@@ -61,6 +61,17 @@ def test_a_manifest_that_was_changed_is_refused(tmp_path: Path, old: bytes, new:
         manifest_in(storage, "m.json", Named)
 
 
+def test_a_manifest_that_the_store_loses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage.open(tmp_path)
+    for content in (None, b"of before"):  # no file, and the one that should have been replaced
+        if content is not None:
+            storage.write("m.json", content)
+        with monkeypatch.context() as patch:
+            patch.setattr(Storage, "write", lambda *_: None)
+            with pytest.raises(FileError, match=r"m\.json: was written, but the storage does not have it"):
+                put_manifest(storage, "m.json", Named({}))
+
+
 def test_what_is_set_aside_is_kept_elsewhere(tmp_path: Path) -> None:
     storage = Storage.open(tmp_path)
     storage.write("a/odd.txt", b"odd")

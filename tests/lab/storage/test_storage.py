@@ -70,9 +70,8 @@ def test_large_files_arrive_whole(storage: Storage) -> None:
 
 
 def test_names_for_spark_and_for_people(tmp_path: Path) -> None:
-    assert Storage.open("s3a://b/k/").spark_name("x.parquet") == "s3a://b/k/x.parquet"
-    assert Storage.open("s3://b/k").name("x") == "s3://b/k/x"
-    assert Storage.open("gcs://b/k").spark_name() == "gs://b/k"
+    assert Storage.open("s3a://b/k/").name("x") == Storage.open("s3://b/k").name("x") == "s3://b/k/x"
+    assert Storage.open("gcs://b/k").name() == "gs://b/k"
     assert Storage.open("hdfs://h:8020/k").spark_name("x") == "hdfs://h:8020/k/x"
     local = Storage.open(f"file://{tmp_path}/a%20b")
     assert local.path == tmp_path / "a b" and local.spark_name("x") == f"file://{tmp_path}/a b/x"

@@ -1,13 +1,12 @@
 """The same sweep on a Spark standalone cluster, as docs/study/clusters.md has it: a master and two workers on
 loopback that share nothing but an object store, with a packed environment. All are started here."""
 
+import hashlib
 import os
 import sys
-import tarfile
 import threading
 import tomllib
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from roamcast.cli import app
 from roamcast.event import Event
 from roamcast.lab.live.archive import Archived, archive
 from roamcast.lab.recordings.contacts import read_plan
-from roamcast.lab.spark import session, settings
+from roamcast.lab.spark import package, session, settings
 from roamcast.lab.spark.session import mapped
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.experiment import load_experiment
@@ -62,7 +61,9 @@ def cluster(
     tmp_path_factory: pytest.TempPathFactory,
     running_object_store: ObjectStore,  # noqa: F811
 ) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("cluster"), running_object_store.environment)
+    # Workers have an interpreter without packages.
+    path = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"
+    made = Cluster(tmp_path_factory.mktemp("cluster"), {**running_object_store.environment, "PATH": path})
     try:
         made.start()
         yield made
@@ -98,13 +99,19 @@ def sorted_tables(folder: Storage) -> dict[str, list[str]]:
     return found
 
 
-def pack_environment(file: Path) -> None:
-    """As venv-pack would, but in a second: an interpreter that says that it was unpacked."""
-    script = f'#!/bin/sh\nexport PACKED="$0"\nexec {sys.executable} "$@"\n'.encode()
-    with tarfile.open(file, "w:gz") as archive:
-        member = tarfile.TarInfo("bin/python")
-        member.size, member.mode = len(script), 0o755
-        archive.addfile(member, BytesIO(script))
+@pytest.fixture(scope="module")
+def packed(pytestconfig: pytest.Config) -> Path:
+    """Packed once for each set of versions: it takes some fifteen seconds."""
+    assert pytestconfig.cache is not None
+    made_of = [Path(package.__file__).read_text(), sys.version]
+    made_of += [f"{each.name} {each.version}" for each in package.with_needed()]
+    digest = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:12]
+    file = pytestconfig.cache.mkdir("environment") / f"{digest}.tar.gz"
+    if not file.exists():
+        for earlier in file.parent.iterdir():
+            earlier.unlink()
+        assert package.main([str(file)]) == 0
+    return file
 
 
 def roamcast(*arguments: object) -> str:
@@ -120,11 +127,11 @@ def test_workers_that_share_only_an_object_store_give_the_same_tables(
     experiment: Path,
     cluster: Cluster,
     object_store: ObjectStore,  # noqa: F811
-    tmp_path: Path,
+    packed: Path,
 ) -> None:
+    assert packed.stat().st_size < 150e6
     store = Storage.open(object_store.uri("areas"))
-    pack_environment(tmp_path / "environment.tar.gz")
-    on_cluster = ("--master", cluster.master, "--archives", tmp_path / "environment.tar.gz")
+    on_cluster = ("--master", cluster.master, "--archives", f"{packed}#environment")
     said = roamcast("sweep", experiment, "--out", store, *on_cluster, "--conf", "spark.task.cpus=1")
     assert f"{RUNS} of {RUNS} runs ended well" in said
     assert sorted_tables(store) == local_tables
@@ -141,13 +148,16 @@ def test_workers_that_share_only_an_object_store_give_the_same_tables(
     assert spark.sparkContext.master == cluster.master, "else it proves nothing"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "200", "not the cores of the driver"
 
-    def place(_: int) -> tuple[str, str, str]:
+    def place(_: int) -> tuple[set[str], str, str]:
         import roamcast
 
-        return os.environ["PACKED"], roamcast.__file__, str(Path.cwd())
+        modules = [sys.modules[name] for name in package.PACKAGES if name in sys.modules]
+        places = {str(Path(str(module.__file__)).resolve().parents[1]) for module in modules}
+        return places, roamcast.__file__, str(Path.cwd())
 
-    interpreters, packages, folders = zip(*mapped(spark, place, range(8)), strict=True)
-    assert all("environment/bin/python" in each for each in interpreters)
+    sites, packages, folders = zip(*mapped(spark, place, range(8)), strict=True)
+    for site, folder in zip(sites, folders, strict=True):
+        assert site == {f"{folder}/environment/site"}, "all packages are of the archive"
     assert all("/roamcast-" in each and ".zip/" in each for each in packages), "the package was shipped"
     assert all("/machine-" in each for each in folders), "workers are in folders of their own"
 

@@ -33,6 +33,7 @@ the air. Payloads are in no trace, and so in no archive.
 
 import hashlib
 import math
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -65,9 +66,16 @@ from roamcast.lab.live.conditions import (
     may_match,
     quoted,
 )
-from roamcast.lab.spark.session import with_session
+from roamcast.lab.spark.session import read_by_workers, with_session
 from roamcast.lab.storage import Storage
-from roamcast.lab.storage.sealed import SealedFile, check_all, put_table, table_in
+from roamcast.lab.storage.sealed import (
+    SealedFile,
+    check_all,
+    manifest_in,
+    put_manifest,
+    put_table,
+    table_in,
+)
 from roamcast.runtime.live.report.segments import parse_segment
 from roamcast.trace import Published
 from roamcast.units import SECOND, Micros
@@ -77,6 +85,7 @@ FILE_ROWS_MAX = 1 << 20  # chosen by us: bounds the memory of the writer
 
 RANGE_LENGTH_MAX = 200  # octets of the least and greatest value of a column in a manifest
 _KINDS = {str(kind): kind for kind in (INTEGER, LARGE, REAL, BOOLEAN, TEXT)}
+ColumnType = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(map(re.escape, _KINDS))})$")]
 _EXACT_MAX = 2**53  # every integer up to here is a double
 
 _EVENT = pa.struct(
@@ -105,7 +114,7 @@ class Archived(NamedTuple):
 class ArchivedFile(SealedFile, frozen=True, kw_only=True):
     """What a manifest says of a file: enough to know whether a question concerns it, without opening it."""
 
-    types: dict[str, str]  # of the columns, by attribute
+    types: dict[str, ColumnType]  # by attribute
     ranges: dict[str, tuple[Any, Any]]  # least and greatest value
     first: Micros  # of the events' times
     last: Micros
@@ -117,7 +126,14 @@ class ArchivedFile(SealedFile, frozen=True, kw_only=True):
 class Addition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A manifest: the files of one addition, and what they were made from."""
 
-    files: dict[str, ArchivedFile | int]  # of older versions the number of rows alone
+    files: dict[str, ArchivedFile]
+    sources: list[str]
+
+
+class _Unsigned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A manifest of version 0.2: the rows of each file."""
+
+    files: dict[str, int]
     sources: list[str]
 
 
@@ -126,9 +142,8 @@ def archive(
 ) -> Addition:
     """Add events to an archive: all of them or, if this fails, none. `sources`: what they come from."""
     storage = Storage.open(folder)
-    files: dict[str, ArchivedFile | int] = dict(_write(part, storage) for part in _agreeing(events))
-    added = Addition(files, list(sources))
-    storage.write(f"added-{uuid.uuid4().hex}.json", msgspec.json.encode(added))
+    added = Addition(dict(_write(part, storage) for part in _agreeing(events)), list(sources))
+    put_manifest(storage, f"added-{uuid.uuid4().hex}.json", added)
     return added
 
 
@@ -139,9 +154,11 @@ def additions(folder: "str | Path | Storage") -> list[Addition]:
     for name in storage.files():
         if name.startswith("added-") and name.endswith(".json"):
             try:
-                found.append(msgspec.json.decode(storage.read(name), type=Addition))
-            except msgspec.DecodeError as error:
-                raise FileError(storage.name(name), f"is no manifest of an archive: {error}") from None
+                old = msgspec.json.decode(storage.read(name), type=_Unsigned)
+                files = {file: _opened(storage, file, rows) for file, rows in old.files.items()}
+                found.append(Addition(files, old.sources))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                found.append(manifest_in(storage, name, Addition))
     return found
 
 
@@ -323,8 +340,7 @@ def _tables(
     if not files:
         raise FileError(str(storage), "holds no archived events")
     sets: list[tuple[dict[str, SealedFile], Types]] = []  # of files that agree: those asked for, and types
-    for file, known in sorted(files.items()):
-        found = _opened(storage, file, known) if isinstance(known, int) else known
+    for file, found in sorted(files.items()):
         types = found.columns()
         agreeing = (
             one for one in sets if all(one[1].get(name, kind) == kind for name, kind in types.items())
@@ -360,19 +376,15 @@ def _table(
         return spark.read.schema(schema).parquet(*map(storage.spark_name, files))
     names = list(files)
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                found = table_in(storage, names[number], files[names[number]])
-                columns = [
-                    found[f.name].cast(f.type)
-                    if f.name in found.column_names
-                    else pa.nulls(len(found), f.type)
-                    for f in fields
-                ]
-                yield from pa.table(columns, schema=fields).to_batches()
+    def read(number: int) -> pa.Table:
+        found = table_in(storage, names[number], files[names[number]])
+        columns = [
+            found[f.name].cast(f.type) if f.name in found.column_names else pa.nulls(len(found), f.type)
+            for f in fields
+        ]
+        return pa.table(columns, schema=fields)
 
-    return spark.range(0, len(names), 1, len(names)).mapInArrow(read, schema)
+    return read_by_workers(spark, read, len(names), schema)
 
 
 def _opened(storage: Storage, file: str, rows: int) -> ArchivedFile:
@@ -438,7 +450,7 @@ def add_segments(folder: str, out: str) -> Added:
         names: list[str] = []  # filled as the events are taken
         added = archive(_events(source, fresh, names, result), target, names)
         result.segments = len(names)
-        result.events = sum(file if isinstance(file, int) else file.rows for file in added.files.values())
+        result.events = sum(file.rows for file in added.files.values())
     return result
 
 

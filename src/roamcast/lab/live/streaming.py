@@ -35,7 +35,7 @@ from roamcast.lab.live.extract import Extract, extract
 from roamcast.lab.live.windows import RunWindows, table_schema
 from roamcast.lab.storage import Storage
 from roamcast.lab.storage.claim import FolderClaim
-from roamcast.lab.storage.sealed import check_is_free, put_table, table_in
+from roamcast.lab.storage.sealed import check_is_free, manifest_in, put_manifest, put_table, table_in
 from roamcast.runtime.live.report.segments import SegmentId
 from roamcast.units import SECOND, Micros, micros
 
@@ -48,7 +48,7 @@ SILENT: Micros = 6 * 3600 * SECOND  # a run of which nothing comes while another
 ENDED_MAX = 100_000
 UNREAD_MAX = 100_000
 HOUR: Micros = 3600 * SECOND
-VERSION = 2  # of the output; 1 was Spark's
+VERSION = 3  # of the output; 1 was Spark's, 2 had its state as MessagePack
 
 OnTable: TypeAlias = Callable[[pa.Table], None]
 OnMesh: TypeAlias = Callable[["WatchedMesh"], None]
@@ -160,8 +160,8 @@ class _Watch:
         self._folder = Storage.open(settings.folder)
         self._out = out
         self._on_table, self._on_unread, self._on_mesh = on_table, on_unread, on_mesh
-        self._state: WatchState = _restored(out, "state", WatchState)
-        self._ended: dict[str, EndedRun] = _restored(out, "ended", dict[str, EndedRun])
+        self._state = manifest_in(out, "state", WatchState) if out.exists("state") else WatchState()
+        self._ended = manifest_in(out, "ended", dict[str, EndedRun]) if out.exists("ended") else {}
         self._unread = {(row["file"], row["reason"]): None for row in read_unread(out).to_pylist()}
 
     def fresh(self) -> list[Listed]:
@@ -198,7 +198,7 @@ class _Watch:
         self._note(problems)
         self._keep(meshes)
         self._forget()
-        _kept(self._out, "state", self._state)
+        put_manifest(self._out, "state", self._state)
         return left
 
     def _known(self, key: str, problems: list[tuple[str, str]]) -> RunWindows:
@@ -225,7 +225,7 @@ class _Watch:
         if len(runs) < before:
             while len(self._ended) > ENDED_MAX:
                 del self._ended[next(iter(self._ended))]
-            _kept(self._out, "ended", self._ended)
+            put_manifest(self._out, "ended", self._ended)
 
     def _replace(self, rows: list[dict[str, Any]]) -> None:
         by_hour: dict[int, list[dict[str, Any]]] = {}
@@ -299,21 +299,6 @@ def _claim(settings: Settings, out: Storage) -> None:
         problem = "is no settings of a watch of this version; use a new folder"
         raise FileError(out.name("watch.json"), problem) from None
     raise InputError(str(out), "belongs to another folder, window or lateness; allowed: a new one")
-
-
-def _kept(storage: Storage, name: str, value: Any) -> None:
-    data = msgspec.msgpack.encode(value)
-    storage.write(name, hashlib.sha256(data).digest() + data)
-
-
-def _restored(storage: Storage, name: str, kind: Any) -> Any:
-    """What `_kept` wrote; a new one if there is none."""
-    found = storage.read_if_there(name)
-    if found is None:
-        return kind()
-    if hashlib.sha256(found[32:]).digest() != found[:32]:
-        raise FileError(storage.name(name), "is not as it was written; allowed: a new folder")
-    return msgspec.msgpack.decode(found[32:], type=kind)
 
 
 def _read(storage: Storage, name: str, schema: pa.Schema) -> pa.Table:

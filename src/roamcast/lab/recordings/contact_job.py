@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from roamcast.lab.recordings.shares import ShareReport, batches, write_batches
+from roamcast.lab.recordings.shares import batches, write_batches
 from roamcast.lab.storage import Storage
 from roamcast.units import Micros
 from roamcast.world.candidates import candidate_pairs, repeated, windows
@@ -101,8 +101,8 @@ class Gather:
     """Step 1, for one bucket."""
 
     folder: Storage
-    reports: list[ShareReport]
-    names: dict[str, int]
+    shares: range
+    names: dict[str, int]  # of all nodes, once: a share's file has its own
     max_gap: Micros | None
     on_conflict: Conflict
 
@@ -150,7 +150,7 @@ class Gather:
 
     def _columns(self, bucket: int) -> tuple[npt.NDArray[Any], ...]:
         parts = []
-        for share, batch, names in batches(self.folder, self.reports, bucket):
+        for share, batch, names in batches(self.folder, self.shares, bucket):
             number = np.array([self.names[name] for name in names], dtype=np.int64)
             name, time, x, y, line, returns = (column.to_numpy(zero_copy_only=False) for column in batch)
             node = number[name] if len(name) else name.astype(np.int64)

@@ -103,10 +103,9 @@ def contacts(
 
 def read_plan(uri: str | Path) -> ContactPlan:
     """A plan that `contacts` wrote as Parquet."""
-    whole = Storage.open(uri)
-    above, _, file = whole.root.rpartition("/")
+    folder, file = Storage.of_file(uri)
     try:
-        with Storage(whole.scheme, whole.authority, above or "/").opened(file) as source:
+        with folder.opened(file) as source:
             table = pq.read_table(source)
         nodes = int(table.schema.metadata[b"nodes"])
         columns = [table.column(name).to_numpy().astype("int64") for name in CONTACTS.names]
@@ -128,7 +127,7 @@ def _contacts(
     names = recorded.names()
     numbers = {name: number for number, name in enumerate(names)}
     options = trace.options
-    gather = Gather(folder, recorded.reports, numbers, options.max_gap, options.conflict)
+    gather = Gather(folder, range(len(recorded.reports)), numbers, options.max_gap, options.conflict)
     step("sorting")
     found = mapped(spark, gather, range(recorded.buckets))
     _refuse_conflicts(found, recorded, names)

@@ -31,12 +31,10 @@ class PlanFile(NamedTuple):
 
     @staticmethod
     def of(out: str | Path) -> "PlanFile":
-        whole = Storage.open(out)
-        above, _, name = whole.root.rpartition("/")
+        folder, name = Storage.of_file(out)
         if not name.endswith((".parquet", ".csv", ".csv.gz")):
             raise InputError(str(out), "is no name for a plan; it ends in .parquet, .csv or .csv.gz")
         stem = name.removesuffix(".gz")
-        folder = Storage(whole.scheme, whole.authority, above or "/")
         target = PlanFile(folder, name, f"{Path(stem).stem}.names.csv", stem.endswith(".csv"))
         target.refuse_existing()
         if folder.path is not None and not folder.path.is_dir():

@@ -27,7 +27,7 @@ from roamcast.lab.recordings.shares import (
     shares_of,
     write_share,
 )
-from roamcast.lab.spark.session import mapped, parallelism
+from roamcast.lab.spark.session import cores_of, mapped
 from roamcast.lab.storage import Storage
 from roamcast.units import micros
 from roamcast.world.formats import MOTION_FORMATS, guess
@@ -38,6 +38,7 @@ from roamcast.world.formats.text import SECONDS_MAX, name_order
 SHARE_FIXES = 1 << 18  # of a stream; as Python values they take about 300 bytes each
 BUCKETS_MAX = 1024  # record batches per share file
 BUCKET_BYTES = 1 << 23  # of text; its fixes take about twenty times as much memory while they are cut
+CLUSTER_CORES = 8  # at least; a cluster's come and go. Large recordings have a task for each `BUCKET_BYTES`
 HEAD_BYTES = 1 << 20  # of a file elsewhere, from which its format is told; chosen by us
 EXPANDS = 8  # a compressed table is about so many times as long as its archive
 
@@ -92,9 +93,8 @@ def _place(uri: str | Path) -> tuple[Storage, str]:
     whole = Storage.open(uri)
     if whole.path is not None and whole.path.is_dir():
         return whole, ""
-    above, _, file = whole.root.rpartition("/")
-    parent = Storage(whole.scheme, whole.authority, above)
-    if above and parent.exists(file):
+    parent, file = Storage.of_file(whole)
+    if "/" in whole.root and parent.exists(file):
         return parent, file
     if whole.path is not None or not whole.files():
         raise FileError(str(uri), "does not exist")
@@ -117,7 +117,7 @@ def _guessed(folder: Storage, file: str) -> str | None:
 
 def record(spark: SparkSession, trace: RecordingSource, folder: Storage) -> Recording:
     """Read the whole trace into `folder`, which must be empty."""
-    buckets = _buckets(trace, parallelism(spark))
+    buckets = _buckets(trace, cores_of(spark) or CLUSTER_CORES)
     reports = _in_parallel(spark, trace, folder, buckets)
     if reports is None:
         (found,) = mapped(spark, ReadFromTheFront(trace, folder, buckets), [0])
@@ -135,9 +135,9 @@ def _is_geographic(trace: RecordingSource) -> bool:
     return parse_header(shares.first_line(trace), f"{trace.name}:1").geographic
 
 
-def _buckets(trace: RecordingSource, parallelism: int) -> int:
+def _buckets(trace: RecordingSource, cores: int) -> int:
     size = sum(trace.sizes().values()) * (EXPANDS if is_compressed(trace) else 1)
-    return min(max(2 * parallelism, size // BUCKET_BYTES), BUCKETS_MAX)
+    return min(max(2 * cores, size // BUCKET_BYTES), BUCKETS_MAX)
 
 
 # In parallel.

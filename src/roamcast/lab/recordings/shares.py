@@ -10,7 +10,7 @@ can later gather all fixes of its bucket without looking at the others.
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -135,15 +135,13 @@ def write_share(folder: Storage, number: int, table: FixTable, buckets: int) -> 
     )
 
 
-def batches(
-    folder: Storage, reports: Sequence[ShareReport], bucket: int
-) -> Iterator[tuple[int, Any, list[str]]]:
+def batches(folder: Storage, shares: Iterable[int], bucket: int) -> Iterator[tuple[int, Any, list[str]]]:
     """`(share, record batch, names)` of one bucket, in the order of the recording."""
-    for report in reports:
-        with folder.opened(share_file(report.number)) as source:
+    for share in shares:
+        with folder.opened(share_file(share)) as source:
             reader = pa.ipc.open_file(source)
             names = msgspec.json.decode(reader.schema.metadata[_NAMES], type=list[str])
-            yield report.number, reader.get_batch(bucket), names
+            yield share, reader.get_batch(bucket), names
 
 
 def write_batches(folder: Storage, file: str, schema: pa.Schema, parts: Iterable[pa.RecordBatch]) -> None:

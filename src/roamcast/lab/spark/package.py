@@ -1,15 +1,31 @@
-"""This package as files: the zip that workers get, and the digest of the code that results depend on."""
+"""This package as files: the zip that workers get, and the digest of the code that results depend on. And
+what workers need beside it, packed for `--archives`:
+
+    python -m roamcast.lab.spark.package environment.tar.gz
+
+That is the packages that runs use, in the versions that are installed here, and a `bin/python` that runs the
+worker's own interpreter of this version with them. Without PySpark, which Spark brings along, and without
+what only compilers and tests read.
+"""
 
 import atexit
+import gzip
 import hashlib
+import re
 import shutil
+import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from io import BytesIO
+from pathlib import Path, PurePosixPath
 
 import roamcast
+from roamcast.errors import InputError, RoamcastError
+from roamcast.lab.storage import Storage
 
 # What no run loads (`tests/lab/sweep/test_mixture.py` looks): a change here changes no result.
 BESIDE_RUNS = (
@@ -17,6 +33,13 @@ BESIDE_RUNS = (
     *(f"lab/{room}" for room in ("groups/", "league/", "live/", "notebook.py", "play/", "recordings/")),
     *("lab/report/", "lab/why/"),
 )
+
+PACKAGES = ("cryptography", "lxml", "msgspec", "numpy", "pandas", "pyarrow", "scipy", "sqlglot")
+LEFT_OUT = frozenset({"..", "__pycache__", "include", "tests"})
+LEFT_OUT_ENDS = frozenset({".a", ".h", ".hpp", ".pxd", ".pyi", ".pyx"})
+PYTHON = """#!/bin/sh
+PYTHONPATH="$(dirname "$0")/../site:$PYTHONPATH" exec python{}.{} "$@"
+"""
 
 
 @cache
@@ -55,3 +78,75 @@ def _files() -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(source.parent) as archive:
         for name in sorted(archive.namelist()):
             yield name.partition("/")[2], archive.read(name)
+
+
+# What workers need beside this package.
+
+
+def pack(target: str) -> int:
+    """Write the archive, whole or not at all; its octets. Equal packages give equal octets."""
+    folder, name = Storage.of_file(target)
+    with tempfile.TemporaryDirectory(prefix="roamcast-") as work:
+        whole = Path(work) / name
+        with (
+            whole.open("wb") as opened,
+            gzip.GzipFile("", "wb", 6, opened, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            _add(archive, "bin/python", PYTHON.format(*sys.version_info[:2]).encode(), 0o755)
+            for file, path in sorted(_needed_files()):
+                _add(archive, f"site/{file}", path.read_bytes(), 0o755 if ".so" in file else 0o644)
+        size = whole.stat().st_size
+        folder.place(whole, name)
+    return size
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(content), mode
+    archive.addfile(member, BytesIO(content))
+
+
+def _needed_files() -> Iterator[tuple[str, Path]]:
+    for package in with_needed():
+        for file in package.files or ():
+            found = PurePosixPath(file)
+            if not LEFT_OUT & set(found.parts) and found.suffix not in LEFT_OUT_ENDS:
+                yield found.as_posix(), Path(str(package.locate_file(file)))
+
+
+def with_needed() -> list[Distribution]:
+    """The packages and all that they need."""
+    found: dict[str, Distribution] = {}
+    waiting = list(PACKAGES)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = distribution(name)
+        except PackageNotFoundError:
+            if name in PACKAGES:
+                raise InputError(
+                    name, "is not installed; allowed: an environment with roamcast[lab]"
+                ) from None
+            continue  # needed on other machines only
+        needed = [text for text in found[name].requires or () if "extra ==" not in text]
+        waiting += [re.split(r"[^\w.-]", text)[0].lower() for text in needed]
+    return list(found.values())
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        if len(arguments) != 1 or not arguments[0].endswith(".tar.gz"):
+            raise InputError("package", "takes one argument; allowed: the name of a file, ….tar.gz")
+        size = pack(arguments[0])
+    except RoamcastError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(f"{arguments[0]}: {size / 1e6:.0f} MB\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

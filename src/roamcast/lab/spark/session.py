@@ -27,7 +27,8 @@ from pyspark import SparkConf, SparkContext, SparkFiles, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from roamcast.errors import InputError, RoamcastError
 from roamcast.lab.spark import settings as user
@@ -104,17 +105,9 @@ def stop() -> None:
             os.environ.pop(name, None)
 
 
-def parallelism(spark: SparkSession) -> int:
-    """How many tasks the session runs at a time, as far as it tells: Spark Connect does not."""
-    return PARALLELISM_UNKNOWN if is_remote(spark) else spark.sparkContext.defaultParallelism
-
-
 def cores_of(spark: SparkSession) -> int | None:
     """How many cores the session has for as long as it lives; None for a cluster's, which come and go."""
     return None if is_remote(spark) else local_cores(_master_of(spark))
-
-
-PARALLELISM_UNKNOWN = 8  # chosen by us: enough tasks for a small cluster, few enough for a single machine
 
 
 # Sessions that run.
@@ -356,3 +349,19 @@ def mapped(spark: SparkSession, work: Callable[[Given], Made], values: Sequence[
     found = spark.range(0, len(values), 1, len(values)).mapInArrow(run, "id long, made binary").toArrow()
     ordered = found.sort_by("id")["made"]
     return [cloudpickle.loads(each.as_py()) for each in ordered]
+
+
+PARTS_MAX = 1_000  # tasks that read a table; chosen by us
+
+
+def read_by_workers(
+    spark: SparkSession, read: Callable[[int], pa.Table], count: int, schema: StructType
+) -> DataFrame:
+    """A table of so many parts, each read where it is needed: Spark needs no connector for their storage."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read(number).to_batches()
+
+    return spark.range(0, count, 1, min(count, PARTS_MAX)).mapInArrow(run, schema)

@@ -103,6 +103,13 @@ def check_all(storage: Storage, files: Iterable[tuple[str, SealedFile]]) -> None
         deque(pool.map(lambda file: checked(storage, file, names[file]), names), maxlen=0)
 
 
+def put_sure(storage: Storage, file: str, data: bytes) -> None:
+    """Write what others depend on, and look whether it is there: a store may lose a write without a word."""
+    storage.write(file, data)
+    if storage.read_if_there(file) != data:
+        raise FileError(storage.name(file), "was written, but the storage does not have it")
+
+
 class _Signed(msgspec.Struct, frozen=True):
     """A manifest as it is written. The digest is that of its own text."""
 
@@ -113,7 +120,7 @@ class _Signed(msgspec.Struct, frozen=True):
 def put_manifest(storage: Storage, file: str, manifest: Any) -> None:
     """Write it after all files that it names: with it they are there."""
     text = msgspec.json.encode(manifest)
-    storage.write(file, msgspec.json.encode(_Signed(_digest(text), msgspec.Raw(text))))
+    put_sure(storage, file, msgspec.json.encode(_Signed(_digest(text), msgspec.Raw(text))))
 
 
 def manifest_in(storage: Storage, file: str, kind: type[Manifest]) -> Manifest:

@@ -103,9 +103,8 @@ class Storage:
         )
 
     def spark_name(self, file: str = "") -> str:
-        """The same as Spark wants it; Spark has a connector for local disks and HDFS, others are added."""
-        scheme = "s3a" if self.scheme == "s3" else self.scheme
-        return f"{scheme}://{self.authority}{self._at(file)}"
+        """The same with its scheme, whatever Spark's default is."""
+        return f"{self.scheme}://{self.authority}{self._at(file)}"
 
     @property
     def path(self) -> Path | None:

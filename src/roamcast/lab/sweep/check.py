@@ -8,7 +8,6 @@ engines, the writing or the reading is wrong, and no figure of the sweep can be 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -21,15 +20,14 @@ from pyspark.sql.types import StructField, StructType
 from roamcast.errors import RoamcastError
 from roamcast.lab.run.metrics import COLUMNS, METRICS, RUN_COLUMNS, Metric, query, relations_of
 from roamcast.lab.run.tables import TABLES, schema, with_run
-from roamcast.lab.storage import Storage
+from roamcast.lab.spark.session import read_by_workers
 from roamcast.lab.storage.sealed import check_all
-from roamcast.lab.sweep.folder import KINDS, RunRecord, SweepFolder, TablePart
+from roamcast.lab.sweep.folder import KINDS, RunRecord, SweepFolder
 
 SAMPLE_SHARE = 25  # one run of so many is measured again; chosen by us, as are the next two
 SAMPLE_MAX = 8
 SAMPLE_SOURCES = 1  # relations whose metrics are checked, beside that of the deliveries
 DELIVERIES = "pairs"
-PARTS_MAX = 1_000  # tasks that read a table from an object store; chosen by us
 # A query over few rows takes less time than compiling it would.
 INTERPRETED_ROWS_MAX = 100_000
 _INTERPRETED = {
@@ -140,20 +138,21 @@ def table_of(
     if not parts:
         return with_units(spark.createDataFrame([], fields), whole)
     if storage.path is None:
-        read = _PartReader(storage, tuple(names), tuple(parts))
-        numbers = spark.range(0, len(parts), 1, min(len(parts), PARTS_MAX))
-        return with_units(numbers.mapInArrow(read, fields), whole)
+        found = read_by_workers(
+            spark, lambda number: parts[number].read(storage, names).select(names), len(parts), fields
+        )
+        return with_units(found, whole)
     if not verified:
         check_all(storage, (part[:2] for part in parts))
     doubled = [[part] for part in parts if part.is_doubled]
     plain = [part for part in parts if not part.is_doubled]
-    found = []
+    tables = []
     for together in [plain, *doubled] if plain else doubled:
         files = spark.read.schema(fields).parquet(*(storage.spark_name(part.file) for part in together))
         if any(part.has_others for part in together):
             files = files.where(F.col("run").isin(sorted(run for part in together for run in part.runs)))
-        found.append(files)
-    return with_units(reduce(DataFrame.unionAll, found), whole)
+        tables.append(files)
+    return with_units(reduce(DataFrame.unionAll, tables), whole)
 
 
 def with_units(frame: DataFrame, schema: pa.Schema) -> DataFrame:
@@ -164,21 +163,6 @@ def with_units(frame: DataFrame, schema: pa.Schema) -> DataFrame:
         known = {key.decode(): value.decode() for key, value in metadata}
         fields.append(StructField(each.name, each.dataType, each.nullable, known))
     return frame.to(StructType(fields))
-
-
-@dataclass(frozen=True)
-class _PartReader:
-    """On a worker: parts by number, their rows as Arrow."""
-
-    storage: Storage
-    columns: tuple[str, ...]
-    parts: tuple[TablePart, ...]
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                found = self.parts[number].read(self.storage, self.columns)
-                yield from found.select(self.columns).to_batches()
 
 
 @contextmanager

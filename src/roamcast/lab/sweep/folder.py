@@ -38,6 +38,7 @@ from roamcast.lab.storage.sealed import (
     check_is_free,
     manifest_in,
     put_manifest,
+    put_sure,
     put_table,
     set_aside,
     table_in,
@@ -165,9 +166,7 @@ class SweepFolder:
 
     def renew(self) -> None:
         """Make the folder one of this code: what other code ran goes."""
-        document = self.experiment()
-        assert document is not None
-        self._write_document(document | {"code": code_digest()})
+        self._write_document(self.description() | {"code": code_digest()})
         for file in self._manifests():
             if manifest_in(self.storage, file, SweepSegment).code != code_digest():
                 self.storage.delete(file)
@@ -189,7 +188,7 @@ class SweepFolder:
 
     def _write_document(self, document: Mapping[str, Any]) -> None:
         text = msgspec.json.format(msgspec.json.encode(document), indent=2)
-        self.storage.write(EXPERIMENT_FILE, text + b"\n")
+        put_sure(self.storage, EXPERIMENT_FILE, text + b"\n")
         self._document = None
 
     def experiment(self) -> dict[str, Any] | None:
@@ -215,25 +214,26 @@ class SweepFolder:
         self._document = document
         return document
 
+    def description(self) -> dict[str, Any]:
+        """The same, or a `FileError`."""
+        found = self.experiment()
+        if found is None:
+            raise FileError(self.storage.name(EXPERIMENT_FILE), "is missing")
+        return found
+
     def whole(self, experiment: Experiment) -> Experiment:
         """With all seeds of the folder, once it is this experiment's."""
-        document = self.experiment()
-        assert document is not None
-        return replace(experiment, seeds=tuple(document["seeds"]))
+        return replace(experiment, seeds=tuple(self.description()["seeds"]))
 
     @property
     def fingerprint(self) -> str:
         """Of the experiment, once the folder has one."""
-        document = self.experiment()
-        assert document is not None
-        return str(document["fingerprint"])
+        return str(self.description()["fingerprint"])
 
     @property
     def code(self) -> str:
         """The digest of the code that ran all that is here."""
-        document = self.experiment()
-        assert document is not None
-        return str(document.get("code", ""))
+        return str(self.description().get("code", ""))
 
     # Runs.
 
@@ -304,7 +304,7 @@ class SweepFolder:
     ) -> pa.Table:
         """A table of the sweep, checked; a trace table of all runs or some, and of all columns or some."""
         if name in MADE_TABLES:
-            return table_in(self.storage, _made(name), self.made().get(name), columns)
+            return table_in(self.storage, _made(name), self.made().get(name))
         names = None if columns is None else ["run", *(column for column in columns if column != "run")]
         empty = with_run(schema(KINDS[name]).empty_table(), "")
         with ThreadPoolExecutor(READERS) as pool:
