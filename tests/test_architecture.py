@@ -328,7 +328,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "daemon": (718, 7),  # check, init without an editor, members of JSON
     "exchange": (383, 3),
     "filter": (2_757, 22),  # WITHIN
-    "gateway": (4_824, 34),  # members of JSON as attributes, plain HTTP
+    "gateway": (4_856, 34),  # members of JSON as attributes, plain HTTP, tiles
     "kit": (1_265, 15),  # a timeout that may change
     "lab": (10_008, 95),  # what workers need packed by a command, lost writes told
     "modulator": (234, 4),

@@ -20,11 +20,19 @@ def main() -> int:
         return 2
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        browser, pair = Browser(1280, 1190), Pair(Path(name))
+        browser, pair = Browser(1280, 900), Pair(Path(name))
         try:
             fill(browser, pair)
             browser.picture(IMAGES / "node-page.png")
-            screen = {"width": 390, "height": 1000, "deviceScaleFactor": 1, "mobile": True}
+            browser.click("#details")
+            until(browser, "position/medic", "#stored")
+            until(browser, "position/medic", "#passing")
+            engineer = {"width": 1280, "height": 1900, "deviceScaleFactor": 1, "mobile": False}
+            browser.developer("Emulation.setDeviceMetricsOverride", **engineer)
+            browser.wait("innerWidth === 1280 && innerHeight === 1900")
+            browser.picture(IMAGES / "node-page-engineer.png")
+            browser.click("#details")
+            screen = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
             browser.developer("Emulation.setDeviceMetricsOverride", **screen)
             browser.wait("innerWidth === 390")
             browser.wait(
@@ -42,7 +50,7 @@ def fill(browser: Browser, pair: Pair) -> None:
     browser.wait("document.getElementById('login').open")
     submit(browser, "login-form", login_name="ada", login_password=PASSWORD)
     until(browser, "connected", "#state")
-    until(browser, "neighbour", "#peers")
+    until(browser, "hears bob", "#about")
     for wanted in ("alarm/#", "sensor/+/value?level>3"):
         submit(browser, "subscribe-form", subscribe_filter=wanted)
         until(browser, wanted, "#filters")
@@ -58,8 +66,6 @@ def fill(browser: Browser, pair: Pair) -> None:
     for at, (name, place) in enumerate(PEOPLE.items(), 1):
         submit(browser, "position-form", position_name=name, position_place=place)
         until(browser, f"{at} position", "#map-note")
-    until(browser, "position/medic", "#stored")
-    until(browser, "position/medic", "#passing")
 
 
 if __name__ == "__main__":

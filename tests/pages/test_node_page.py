@@ -1,10 +1,14 @@
 """A node's page in a real browser: two real nodes, a password, a node that vanishes and comes back."""
 
+import json
+import math
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -60,12 +64,13 @@ class RunningNode:
 class Pair:
     def __init__(self, folder: Path) -> None:
         air = free_port(socket.SOCK_DGRAM)
+        make_tiles(folder / "tiles")
         files = [init(folder / "alice.toml", interface="lo")]
         files.append(init(folder / "bob.toml", like=files[0]))
         ports = [free_port(), free_port()]
         for file, port in zip(files, ports, strict=True):
             text = file.read_text().replace("# port = 4747", f"port = {air}")
-            users = f'users = {{ ada = "{PASSWORD}" }}' if file.stem == "alice" else ""
+            users = f'users = {{ ada = "{PASSWORD}" }}\ntiles = "tiles"' if file.stem == "alice" else ""
             file.write_text(f"{text}\n[web]\nport = {port}\n{users}\n")
         self.alice, self.bob = (RunningNode(file, port) for file, port in zip(files, ports, strict=True))
         self.heard: list[tuple[str, bytes]] = []
@@ -86,6 +91,37 @@ class Pair:
         self.paho.loop_stop()
         self.alice.kill()
         self.bob.kill()
+
+
+def make_tiles(folder: Path, lat: float = 47.3769, lon: float = 8.5417) -> None:
+    """Some tiles around a place: paper with a path and a frame, each zoom a little darker."""
+    for zoom in (14, 16):
+        count = 2**zoom
+        down = (1 - math.asinh(math.tan(math.radians(lat))) / math.pi) / 2
+        column, row = int((lon + 180) / 360 * count), int(down * count)
+        for x in range(column - 3, column + 4):
+            (folder / str(zoom) / str(x)).mkdir(parents=True)
+            for y in range(row - 3, row + 4):
+                (folder / str(zoom) / str(x) / f"{y}.png").write_bytes(tile_picture(240 - zoom))
+
+
+def tile_picture(grey: int) -> bytes:
+    """A PNG of 256 by 256 pixels."""
+    lines = bytearray()
+    for y in range(256):
+        row = [grey] * 256
+        for x in range(256):
+            is_path = abs(x - 128 - 40 * math.sin(y * math.pi / 128)) < 1.5
+            row[x] = 165 if is_path else grey - 12 if x == 0 or y == 0 else grey
+        lines += b"\0" + bytes(row)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack("!I", len(data)) + kind + data + struct.pack("!I", zlib.crc32(kind + data))
+
+    head = struct.pack("!IIBBBBB", 256, 256, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        (chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(bytes(lines))), chunk(b"IEND", b""))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +179,15 @@ def test_a_wrong_password_is_said_and_the_right_one_opens_the_page(browser: Brow
     submit(browser, "login-form", login_name="ada", login_password=PASSWORD)
     until(browser, "connected", "#state")
     until(browser, "alice", "#name")
+    until(browser, "hears bob", "#about")
+    visible = (
+        "[...document.querySelectorAll('h2')].filter(one => one.offsetParent).map(one => one.textContent)"
+    )
+    assert browser.run(f"return {visible}") == ["Messages", "Map"]
+    browser.click("#details")
     until(browser, "neighbour", "#peers")
+    until(browser, "bob", "#peers")
+    assert "Load" in browser.run(f"return {visible}")
 
 
 def test_it_publishes_and_receives_through_two_nodes_and_shows_strangers_text_as_text(
@@ -181,12 +225,57 @@ def test_positions_that_are_published_come_onto_the_map_and_into_the_store(
     until(browser, "a place is two numbers", "#position-problem")
 
 
+def test_owntracks_comes_onto_the_map_and_ages_are_told(browser: Browser, pair: Pair) -> None:
+    now = int(time.time())
+    where = {"_type": "location", "lat": 47.3775, "lon": 8.5432, "tst": now - 600, "batt": 80}
+
+    def publish() -> None:
+        pair.paho.publish("owntracks/bob/phone", json.dumps(where).encode(), 1, retain=True)
+        pair.paho.publish("owntracks/bob/watch", b'{"_type":"lwt","tst":1}', 1)
+        pair.paho.publish("owntracks/eve/phone", b'{"_type":"location","lat":91,"lon":8,"tst":1}', 1)
+        pair.paho.publish("owntracks/eve/phone", b"[[[", 1)
+
+    until(browser, "2 positions", "#map-note", publish)
+    inside = browser.run(
+        """return import('/live/positions.js').then(({positionIn}) => {
+             const octets = (said) => new TextEncoder().encode(JSON.stringify(said));
+             const of = (topic, said, retained) => positionIn(
+               {topic, retained, attributes: [], payload: octets(said)}, 1e9);
+             return [of('owntracks/a/b', {_type: 'location', lat: 1, lon: 2, tst: 1e9 - 60}, true),
+                     of('position/c', {lat: 1, lon: 2}, true),
+                     of('position/c', {lat: 1, lon: 2, tst: 2e9}, false),
+                     of('owntracks/a/b', {_type: 'waypoint', lat: 1, lon: 2}, false),
+                     of('owntracks/a', {lat: 1}, false)];
+           })"""
+    )
+    assert [one and (one["name"], one["at"]) for one in inside] == [
+        ("a/b", 1e9 - 60), ("c", None), ("c", 1e9), None, None
+    ]  # fmt: skip
+
+
+def test_tiles_of_the_device_lie_beneath_the_map(browser: Browser, pair: Pair) -> None:
+    drawn = """(() => { const map = document.getElementById('map'), pen = map.getContext('2d');
+      const data = pen.getImageData(0, 0, map.width, map.height).data; let count = 0;
+      for (let at = 3; at < data.length; at += 4) if (data[at] > 150) count++;
+      return count / (data.length / 4) > 0.9; })()"""
+    browser.wait(drawn)
+    edges = browser.run(
+        """return import('/live/ground.js').then(({mercator, latitude}) =>
+             [mercator(0), mercator(85.0511), mercator(47.3769) * 65536, latitude(mercator(-33.9))])"""
+    )
+    assert edges[0] == pytest.approx(0.5) and edges[1] == pytest.approx(0, abs=1e-6)
+    gudermann = (1 - math.asinh(math.tan(math.radians(47.3769))) / math.pi) / 2  # by another formula
+    assert edges[2] == pytest.approx(gudermann * 65536) and edges[3] == pytest.approx(-33.9)
+
+
 def test_nothing_is_wider_than_a_phone_and_the_policy_was_never_broken(browser: Browser, pair: Pair) -> None:
     screen = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     browser.developer("Emulation.setDeviceMetricsOverride", **screen)
     try:
         wide = "document.documentElement.scrollWidth"
         assert browser.wait(f"innerWidth === 390 && {wide}") <= 390
+        cut = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)"
+        assert browser.run(f"return {cut}.map(one => one.querySelector('table').id)") == []
     finally:
         browser.developer("Emulation.clearDeviceMetricsOverride")
     assert [line for line in browser.log() if "Security Policy" in line or "TypeError" in line] == []

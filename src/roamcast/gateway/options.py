@@ -76,6 +76,7 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tls_certificate: str = ""  # PEM files; given, it speaks TLS only (https, wss)
     tls_key: str = ""
     page: bool = True  # false: WebSockets for MQTT, and nothing else
+    tiles: str = ""  # a folder beside the node's file with ZOOM/COLUMN/ROW.png: the ground of the page's map
 
     # Who may use it, beside the users of `[mqtt]`. Without any: everyone on this device.
     users: dict[str, str] = {}  # name = "password"

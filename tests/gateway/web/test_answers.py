@@ -1,9 +1,15 @@
 """What a GET gets: files of the page for everyone, documents for users."""
 
+import json
+from pathlib import Path
+
+import pytest
 from tests.gateway.mqtt.harness import in_loop
 from tests.gateway.web.harness import basic, get, serving_web
 
+from roamcast.errors import InputError
 from roamcast.gateway.access import GUESSES_AT_ONCE
+from roamcast.gateway.web.answers import TILE_BYTES_MAX, Tiles
 from roamcast.pages import live_files
 
 PASSWORD = "engine-1843"
@@ -32,3 +38,41 @@ async def test_every_file_of_the_page_is_given_out_with_its_type_and_only_users_
         assert answers[-1].status == 429 and answers[-1].headers["retry-after"] == "2"
         answer = await served.asked(get("/status.json", Authorization=basic("ada", PASSWORD)))
         assert answer.status == 200, "who is known goes on"
+
+
+def a_folder_of_tiles(folder: Path) -> Path:
+    (folder / "14" / "8580").mkdir(parents=True)
+    (folder / "14" / "8580" / "5737.png").write_bytes(b"\x89PNG")
+    (folder / "15").mkdir()
+    (folder / "secret.png").write_bytes(b"no")
+    return folder
+
+
+@in_loop
+async def test_tiles_come_from_their_folder_and_nothing_else_does(tmp_path: Path) -> None:
+    folder = a_folder_of_tiles(tmp_path / "tiles")
+    (folder / "14" / "8580" / "1.png").write_bytes(bytes(TILE_BYTES_MAX + 1))
+    users = {"ada": "secret-1"}
+    async with serving_web(users, tiles=str(folder)) as served:
+        who = {"Authorization": basic("ada", "secret-1")}
+        found = await served.asked(get("/tiles.json", **who))
+        assert json.loads(found.body) == {"zooms": [14, 15], "kind": "png"}
+        tile = await served.asked(get("/tiles/14/8580/5737.png", **who))
+        assert (tile.status, tile.body, tile.headers["content-type"]) == (200, b"\x89PNG", "image/png")
+        assert (await served.asked(get("/tiles/14/8580/5737.png"))).status == 401
+        for path in (
+            "14/8580/9.png",
+            "14/8580/1.png",
+            "secret.png",
+            "../alice.toml",
+            "14/8580/5737.svg",
+            "14/8580",
+        ):
+            assert (await served.asked(get(f"/tiles/{path}", **who))).status == 404
+
+
+def test_a_folder_without_tiles_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"web.tiles.* has no tiles; allowed: a folder of"):
+        Tiles(tmp_path)
+    with pytest.raises(InputError, match="No such file"):
+        Tiles(tmp_path / "nowhere")

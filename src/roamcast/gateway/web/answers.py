@@ -7,11 +7,14 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from roamcast.errors import InputError
 from roamcast.gateway.access import Accounts, Admission
 from roamcast.gateway.options import WebOptions
 from roamcast.pages import live_files
@@ -148,13 +151,50 @@ class Pages:
         return response(HTTPStatus.OK, data, kind, ("ETag", tag))
 
 
+TILE_BYTES_MAX = 1024 * 1024  # chosen by us; a tile has some ten thousand
+_TILE = re.compile(r"/tiles/([0-9]{1,2}/[0-9]{1,8}/[0-9]{1,8}\.(png|jpg|webp))")
+_TILE_TYPES = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp"}
+
+
+class Tiles:
+    """The ground of the page's map: pictures of a folder on this device, read when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        """`InputError` where there is no such folder, or nothing that is a tile."""
+        self._folder = folder
+        try:
+            zooms = sorted(int(one.name) for one in folder.iterdir() if re.fullmatch("[0-9]{1,2}", one.name))
+        except OSError as error:
+            raise InputError("web.tiles", f"{folder}: {error.strerror or error}") from None
+        kinds = {
+            one.suffix[1:] for zoom in zooms[:1] for one in folder.glob(f"{zoom}/*/*")
+        } & _TILE_TYPES.keys()
+        if not kinds:
+            raise InputError("web.tiles", f"{folder} has no tiles; allowed: a folder of ZOOM/COLUMN/ROW.png")
+        self.about = msgspec.json.encode({"zooms": zooms, "kind": min(kinds)})
+
+    def answer(self, path: str) -> Response | None:
+        found = _TILE.fullmatch(path)
+        if found is None:
+            return None
+        try:
+            with (self._folder / found[1]).open("rb") as file:
+                data = file.read(TILE_BYTES_MAX + 1)
+        except OSError:
+            return None
+        return response(HTTPStatus.OK, data, _TILE_TYPES[found[2]]) if len(data) <= TILE_BYTES_MAX else None
+
+
 class WebAnswers:
     """Everything that is not a WebSocket."""
 
-    def __init__(self, policy: WebPolicy, pages: Pages | None, documents: Documents) -> None:
+    def __init__(
+        self, policy: WebPolicy, pages: Pages | None, documents: Documents, tiles: Tiles | None = None
+    ) -> None:
         self._policy = policy
         self._pages = pages
         self._documents = documents
+        self._tiles = tiles
 
     def to(self, request: Request, address: str, now: Micros) -> tuple[Response, str]:
         """The answer to a request from a known host, and as a word why it was refused, or "". `address`: of
@@ -167,6 +207,8 @@ class WebAnswers:
         if (document := self._documents.get(path)) is not None:
             refusal = self.refusal(request, address, now)
             return refusal or (response(HTTPStatus.OK, document.make(), document.kind), "")
+        if self._tiles is not None and (tile := self._tiles.answer(path)) is not None:
+            return self.refusal(request, address, now) or (tile, "")
         if self._pages is not None:
             found = self._pages.answer(path, single(request, "If-None-Match"))
             if found is not None:

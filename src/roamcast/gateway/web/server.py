@@ -41,8 +41,11 @@ from roamcast.gateway.mqtt.packets.values import ReasonCode
 from roamcast.gateway.options import WebOptions
 from roamcast.gateway.stream import LARGE_BYTES, FairStream, Turn
 from roamcast.gateway.web.answers import (
+    JSON,
+    Document,
     Documents,
     Pages,
+    Tiles,
     WebAnswers,
     WebPolicy,
     finished,
@@ -508,7 +511,10 @@ class WebServer:
         device may be asked by any name, because there is nothing that a stranger's page could use."""
         self.options = options
         self.policy = WebPolicy(options, users, any_host=any_host)
-        self.answers = WebAnswers(self.policy, Pages(page) if options.page else None, documents)
+        tiles = Tiles(base / options.tiles) if options.tiles else None
+        if tiles is not None:
+            documents = {**documents, "/tiles.json": Document(JSON, lambda: tiles.about)}
+        self.answers = WebAnswers(self.policy, Pages(page) if options.page else None, documents, tiles)
         self.port = 0  # once started
         self._counters = counters
         self._mqtt = mqtt

@@ -48,7 +48,7 @@ export class Neighbourhood {
       const place = at(places, one.number);
       const colour = one.hops === 1 ? COLOURS.blue : map.faint;
       map.node(place.x, place.y, 7, "circle", colour, map.paper);
-      map.label(place.x, place.y, String(one.number), map.ink, place.y < 0 ? 17 : -15, 11); // away from the lines
+      map.label(place.x, place.y, view.status.names[one.number] ?? String(one.number), map.ink, place.y < 0 ? 17 : -15, 11); // away from the lines
     }
     map.node(0, 0, 9, "star", COLOURS.vermillion, map.paper);
     map.label(0, 0, view.status.name, map.ink, 20, 12);

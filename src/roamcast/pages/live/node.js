@@ -4,7 +4,7 @@
 import { byId, counted, element, fillTable, octets, span } from "./elements.js";
 import { MqttClient } from "./mqtt.js";
 import { Neighbourhood } from "./neighbourhood.js";
-import { FILTER, PositionMap } from "./positions.js";
+import { FILTERS, PositionMap } from "./positions.js";
 
 /** @typedef {import("./mqtt.js").Message} Message */
 /** @typedef {import("./mqtt.js").State} State */
@@ -36,6 +36,8 @@ class NodePage {
     this.timer = 0;
     this.isLost = false;
     this.sharedAt = 0;
+    /** @type {number | null} */
+    this.sharing = null; // the browser's number of what watches the position
     this.listen();
     this.ask();
   }
@@ -47,6 +49,9 @@ class NodePage {
     onSubmit("publish-form", () => this.publish());
     onSubmit("position-form", () => this.publishPosition());
     byId("leave", HTMLButtonElement).addEventListener("click", () => this.logOut());
+    byId("subscribe-all", HTMLButtonElement).addEventListener("click", () => this.subscribe("#"));
+    byId("details", HTMLButtonElement).addEventListener("click", () => this.showDetails(byId("engineer", HTMLElement).hidden));
+    this.showDetails(localStorage.getItem("details") === "yes");
     const here = byId("position-here", HTMLButtonElement);
     here.hidden = !("geolocation" in navigator) || !window.isSecureContext;
     here.addEventListener("click", () => this.share());
@@ -63,7 +68,7 @@ class NodePage {
     if (document.visibilityState !== "visible") return; // nobody looks: nothing is asked
     try {
       const answer = await fetch("/node.json", {
-        headers: this.name ? { Authorization: `Basic ${base64(`${this.name}:${this.password}`)}` } : {},
+        headers: this.headers(),
         signal: AbortSignal.timeout(ANSWER_SECONDS * 1000),
         cache: "no-store",
       });
@@ -80,6 +85,20 @@ class NodePage {
     this.timer = window.setTimeout(() => this.ask(), ASK_SECONDS * 1000);
   }
 
+  /** @returns {Record<string, string>} */
+  headers() {
+    return this.name ? { Authorization: `Basic ${base64(`${this.name}:${this.password}`)}` } : {};
+  }
+
+  /** The engineer's panels, or only messages and map.
+   * @param {boolean} isOn */
+  showDetails(isOn) {
+    localStorage.setItem("details", isOn ? "yes" : "no");
+    byId("engineer", HTMLElement).hidden = !isOn;
+    byId("details", HTMLButtonElement).setAttribute("aria-pressed", String(isOn));
+    if (this.view !== null) this.show(this.view);
+  }
+
   /** @param {any} view */
   show(view) {
     const isFirst = this.view === null;
@@ -91,16 +110,21 @@ class NodePage {
       this.map.own = status.name;
       byId("position-name", HTMLInputElement).value = this.name || status.name;
       this.mqtt.open(this.name, this.password);
+      this.map.ground.open(this.headers());
       byId("leave", HTMLButtonElement).hidden = !this.name;
     }
     document.title = `${status.name} – Roamcast`;
     byId("name", HTMLElement).textContent = status.name;
     const roles = view.roles.length > 0 ? `, ${view.roles.join(", ")}` : "";
-    byId("about", HTMLElement).textContent =
-      `node ${status.number}, ${status.strategy} over ${status.underlay}${roles}, up ${span(status.uptime)}`;
+    const isDetailed = !byId("engineer", HTMLElement).hidden;
+    const near = status.peers.filter((/** @type {any} */ one) => one.is_up).map((/** @type {any} */ one) => nameOf(status, one.number));
+    byId("about", HTMLElement).textContent = isDetailed
+      ? `node ${status.number}, ${status.strategy} over ${status.underlay}${roles}, up ${span(status.uptime)}`
+      : near.length > 0 ? `hears ${shortened(near)}` : "hears no other node";
     this.showState();
     this.draw();
     showProblems(status);
+    if (!isDetailed) return;
     showPeers(view);
     showEvents(view);
     this.showLoad(view);
@@ -108,12 +132,12 @@ class NodePage {
 
   draw() {
     if (this.view === null) return;
-    this.surroundings.draw(this.view);
+    if (!byId("engineer", HTMLElement).hidden) this.surroundings.draw(this.view);
     this.map.draw();
     const count = this.map.positions.size;
     byId("map-note", HTMLElement).textContent = count > 0
       ? counted(count, "position")
-      : "Nobody has published a position yet: a message on position/NAME with attributes lat and lon, or x and y.";
+      : "Nobody has told a position yet. OwnTracks does, and so does every message on position/NAME with lat and lon, or x and y.";
   }
 
   lost() {
@@ -183,7 +207,7 @@ class NodePage {
    * @param {string} why */
   onState(state, why) {
     this.showState(why);
-    if (state === "open" && !this.filters.has(FILTER)) this.mqtt.subscribe(FILTER).catch(() => {});
+    for (const filter of FILTERS) if (state === "open" && !this.filters.has(filter)) this.mqtt.subscribe(filter).catch(() => {});
     if (state === "refused") this.askForPassword(why);
   }
 
@@ -201,9 +225,9 @@ class NodePage {
     }
   }
 
-  async subscribe() {
+  async subscribe(everything = "") {
     const field = byId("subscribe-filter", HTMLInputElement);
-    const filter = field.value.trim();
+    const filter = everything || field.value.trim();
     await tried("form-problem", async () => {
       if (this.filters.size >= FILTERS_MAX) throw new Error(`there are ${FILTERS_MAX} subscriptions already`);
       await this.mqtt.subscribe(filter);
@@ -219,7 +243,7 @@ class NodePage {
       end.addEventListener("click", () => tried("form-problem", async () => {
         this.filters.delete(filter);
         this.showFilters();
-        if (filter !== FILTER) await this.mqtt.unsubscribe(filter);
+        if (!FILTERS.includes(filter)) await this.mqtt.unsubscribe(filter);
       }));
       return element("li", {}, element("code", {}, filter), end);
     });
@@ -244,6 +268,7 @@ class NodePage {
     if (isPosition) this.draw();
     if (isPosition && ![...this.filters].some((filter) => covers(filter, message.topic))) return;
     const feed = byId("feed", HTMLElement);
+    byId("feed-empty", HTMLElement).hidden = true;
     feed.prepend(shownMessage(message));
     while (feed.children.length > FEED_MAX) feed.lastElementChild?.remove();
   }
@@ -259,16 +284,24 @@ class NodePage {
     });
   }
 
+  /** Begin to publish where this device is, or end it. */
   share() {
-    byId("position-here", HTMLButtonElement).disabled = true;
-    navigator.geolocation.watchPosition(
+    const button = byId("position-here", HTMLButtonElement);
+    if (this.sharing !== null) {
+      navigator.geolocation.clearWatch(this.sharing);
+      this.sharing = null;
+      button.textContent = "share where I am";
+      return;
+    }
+    button.textContent = "stop sharing";
+    this.sharing = navigator.geolocation.watchPosition(
       ({ coords }) => {
         if (Date.now() / 1000 - this.sharedAt < POSITION_SECONDS) return;
         this.sharedAt = Date.now() / 1000;
         tried("position-problem", () => this.sendPosition(coords.latitude, coords.longitude));
       },
       (problem) => {
-        byId("position-here", HTMLButtonElement).disabled = false;
+        if (this.sharing !== null) this.share();
         say("position-problem", `no position: ${problem.message}`);
       },
       { enableHighAccuracy: true, maximumAge: 10_000 },
@@ -281,7 +314,7 @@ class NodePage {
     if (Math.abs(lat) > 90 || Math.abs(lon) > 180) throw new Error("allowed: latitudes to 90, longitudes to 180 degrees");
     const name = byId("position-name", HTMLInputElement).value.trim();
     if (!name || /[+#]/.test(name)) throw new Error("a name has no + and no #");
-    await this.mqtt.publish(`position/${name}`, new TextEncoder().encode(JSON.stringify({ lat, lon })), {
+    await this.mqtt.publish(`position/${name}`, new TextEncoder().encode(JSON.stringify({ lat, lon, tst: Math.round(Date.now() / 1000) })), {
       retain: true,
       expiry: POSITION_EXPIRY,
       attributes: [["lat", String(lat)], ["lon", String(lon)]],
@@ -291,12 +324,26 @@ class NodePage {
 
 // Parts of the page.
 
+/** What a node is called, or its number.
+ * @param {any} status
+ * @param {number} number
+ * @returns {string} */
+function nameOf(status, number) {
+  return status.names[number] ?? String(number);
+}
+
+/** @param {string[]} names
+ * @returns {string} */
+function shortened(names) {
+  return names.length > 6 ? `${names.slice(0, 5).join(", ")} and ${names.length - 5} more` : names.join(", ");
+}
+
 /** @param {any} status */
 function showProblems(status) {
   const problems = status.problems.map((/** @type {any} */ one) =>
     element("li", { class: one.level === "error" ? "problem error" : "problem" }, one.text));
   for (const misfit of status.misfits) {
-    const who = misfit.node === null ? misfit.address : `node ${misfit.node} (${misfit.address})`;
+    const who = misfit.node === null ? misfit.address : `${nameOf(status, misfit.node)} (${misfit.address})`;
     problems.push(element("li", { class: "problem" }, `${who}: ${misfit.problem}`));
   }
   byId("problems", HTMLElement).replaceChildren(...problems);
@@ -306,28 +353,43 @@ function showProblems(status) {
 function showPeers(view) {
   const { status, links, known } = view;
   const rows = status.peers.map((/** @type {any} */ peer) => [
-    peer.number,
+    named(status, peer.number),
     !peer.is_up ? "gone" : peer.is_neighbour ? "neighbour" : "heard",
     `${span(peer.age)} ago`,
     peer.quality === null ? "new" : `${Math.round(100 * peer.quality)}%`,
     octets(peer.bytes_received),
     octets(peer.bytes_sent),
   ]);
-  fillTable("peers", rows, "No other node is heard.", ["tight", "tight", "number", "number", "number", "number"]);
-  const ends = links.map((/** @type {any} */ link) => (link.role ? `${link.peer} (${link.role})` : String(link.peer)));
+  fillTable("peers", rows, "No other node is heard.", ["text", "tight", "number", "number", "number", "number"]);
+  const ends = links.map((/** @type {any} */ link) => nameOf(status, link.peer) + (link.role ? ` (${link.role})` : ""));
   byId("overlay", HTMLElement).textContent = links.length > 0
     ? `The overlay of ${status.strategy} links this node with ${ends.join(", ")}.`
     : `${status.strategy} keeps no overlay link here${status.peers.length > 0 ? "" : " yet"}.`;
   const others = known.filter((/** @type {any} */ one) => one.hops !== 1);
-  const far = others.map((/** @type {any} */ one) => [one.number, one.hops ?? "no route", one.next_hop ?? "–"]);
-  fillTable("known", far, "None beyond its neighbours.", ["tight", "number", "tight"]);
+  const far = others.map((/** @type {any} */ one) => [
+    named(status, one.number),
+    one.hops ?? "no route",
+    one.next_hop === null ? "–" : nameOf(status, one.next_hop),
+  ]);
+  fillTable("known", far, "None beyond its neighbours.", ["text", "number", "text"]);
+}
+
+/** A node's name with its number beside it.
+ * @param {any} status
+ * @param {number} number
+ * @returns {HTMLElement} */
+function named(status, number) {
+  const name = status.names[number];
+  const shown = element("span", {}, name ?? String(number));
+  if (name !== undefined) shown.append(" ", element("small", {}, String(number)));
+  return shown;
 }
 
 /** @param {any} view */
 function showEvents(view) {
   const passing = view.passing.map((/** @type {any} */ one) => [
     one.topic ?? "not known here",
-    `${one.publisher}:${one.sequence}`,
+    `${nameOf(view.status, one.publisher)}:${one.sequence}`,
     [
       one.is_own ? "published" : "",
       one.delivered > 0 ? `delivered${one.delivered > 1 ? ` ${one.delivered} times` : ""}` : "",
@@ -339,7 +401,7 @@ function showEvents(view) {
   fillTable("passing", passing, "None lately.", ["text", "tight", "text", "number"]);
   const stored = view.stored.map((/** @type {any} */ one) => [
     one.topic || "no topic",
-    `${one.publisher}:${one.sequence}`,
+    `${nameOf(view.status, one.publisher)}:${one.sequence}`,
     octets(one.size),
     span(one.expires_in),
   ]);

@@ -1,44 +1,73 @@
 // @ts-check
 // Positions that nodes and people publish, on a map. A position is a message on `position/NAME` with attributes
-// `lat` and `lon` (degrees) or `x` and `y` (metres), or the same names in a JSON payload.
+// `lat` and `lon` (degrees) or `x` and `y` (metres), or the same names in a JSON payload, which may have `tst`, the
+// time in seconds; or one of OwnTracks (`_type` is `location`) on `owntracks/USER/DEVICE`.
 
 import { COLOURS, MapView } from "../map.js";
 import { span } from "./elements.js";
+import { Ground } from "./ground.js";
 
 /** @typedef {import("./mqtt.js").Message} Message */
-/** @typedef {{name: string, kind: "degrees" | "metres", x: number, y: number, at: number}} Position */
+/** @typedef {{name: string, kind: "degrees" | "metres", x: number, y: number, at: number | null}} Position
+ * `at`: seconds; null if it is older than we are, and does not say how old */
 
-export const FILTER = "position/#";
+export const FILTERS = ["position/#", "owntracks/+/+"];
+const OWNTRACKS = /^owntracks\/([^/]+\/[^/]+)$/;
 const NAMES_MAX = 500;
 const EARTH = 6_371_008.8; // metres, mean radius
 const OLD_SECONDS = 120;
 const GONE_SECONDS = 86_400;
+const AHEAD_SECONDS = 60; // that another clock may be before ours
+const APART = 1; // degrees; farther away a map is laid out anew
 
 /** The position that a message says, or null.
  * @param {Message} message
  * @param {number} now seconds
  * @returns {Position | null} */
 export function positionIn(message, now) {
-  const name = message.topic.replace(/^position\//, "");
-  if (name === message.topic || name === "") return null;
+  const name = nameIn(message.topic);
+  if (name === null) return null;
   /** @type {Record<string, unknown>} */
-  let fields = Object.fromEntries(message.attributes);
-  if (!("lat" in fields) && !("x" in fields)) {
-    try {
-      const said = JSON.parse(new TextDecoder().decode(message.payload));
-      if (typeof said === "object" && said !== null) fields = said;
-    } catch {
-      return null;
-    }
+  let said = {};
+  try {
+    const found = JSON.parse(new TextDecoder().decode(message.payload));
+    if (typeof found === "object" && found !== null) said = found;
+  } catch {
+    // a payload may be anything
   }
+  if (OWNTRACKS.test(message.topic) && said["_type"] !== "location") return null;
+  /** @type {Record<string, unknown>} */
+  const fields = { ...said, ...Object.fromEntries(message.attributes) };
+  const at = timeIn(fields["tst"], now) ?? (message.retained ? null : now);
   const lat = finite(fields["lat"]);
   const lon = finite(fields["lon"]);
   if (lat !== null && lon !== null && Math.abs(lat) <= 90 && Math.abs(lon) <= 180) {
-    return { name, kind: "degrees", x: lon, y: lat, at: now };
+    return { name, kind: "degrees", x: lon, y: lat, at };
   }
   const x = finite(fields["x"]);
   const y = finite(fields["y"]);
-  return x !== null && y !== null ? { name, kind: "metres", x, y, at: now } : null;
+  return x !== null && y !== null ? { name, kind: "metres", x, y, at } : null;
+}
+
+/** Whose position a message on this topic is; null: it is none.
+ * @param {string} topic
+ * @returns {string | null} */
+function nameIn(topic) {
+  return OWNTRACKS.exec(topic)?.[1] ?? (/^position\/(.+)$/.exec(topic)?.[1] ?? null);
+}
+
+/** @param {number} seconds */
+function ago(seconds) {
+  return seconds < 120 ? `${Math.round(seconds)} s` : span(seconds);
+}
+
+/** A time that somebody says, if it can be true: clocks of devices differ.
+ * @param {unknown} value
+ * @param {number} now
+ * @returns {number | null} */
+function timeIn(value, now) {
+  const time = typeof value === "string" && value.trim() ? Number(value) : value;
+  return typeof time === "number" && time > now - GONE_SECONDS && time < now + AHEAD_SECONDS ? Math.min(time, now) : null;
 }
 
 /** @param {unknown} value
@@ -57,6 +86,9 @@ export class PositionMap {
     this.positions = new Map();
     this.map = new MapView(canvas);
     this.map.onChange = () => this.draw();
+    this.ground = new Ground(() => this.draw());
+    /** @type {{lat: number, lon: number} | null} */
+    this._origin = null;
     this._fitted = "";
   }
 
@@ -64,8 +96,9 @@ export class PositionMap {
    * @param {Message} message
    * @param {number} now seconds */
   take(message, now) {
-    if (message.topic.startsWith("position/") && message.payload.length === 0 && message.attributes.length === 0) {
-      return this.positions.delete(message.topic.slice("position/".length)); // retained and empty: it is cleared
+    const name = nameIn(message.topic);
+    if (name !== null && message.payload.length === 0 && message.attributes.length === 0) {
+      return this.positions.delete(name); // retained and empty: it is cleared
     }
     const position = positionIn(message, now);
     if (position === null) return false;
@@ -81,7 +114,7 @@ export class PositionMap {
   draw() {
     const map = this.map;
     const now = Date.now() / 1000;
-    for (const [name, { at }] of this.positions) if (now - at > GONE_SECONDS) this.positions.delete(name);
+    for (const [name, { at }] of this.positions) if (at !== null && now - at > GONE_SECONDS) this.positions.delete(name);
     const places = this._places();
     if (places.length === 0) {
       map.begin();
@@ -89,11 +122,13 @@ export class PositionMap {
     }
     this._fit(places);
     map.begin();
+    if (this._origin !== null && places[0].kind === "degrees") this.ground.draw(map, this._origin);
     for (const { name, x, y, at } of places) {
-      const isOld = now - at > OLD_SECONDS;
+      const isOld = at === null || now - at > OLD_SECONDS;
       const colour = name === this.own ? COLOURS.vermillion : isOld ? map.faint : COLOURS.blue;
-      map.node(x, y, 6, name === this.own ? "star" : "circle", colour, map.paper);
-      map.label(x, y, isOld ? `${name} (${span(now - at)} ago)` : name, isOld ? map.faint : map.ink, -14, 12);
+      map.node(x, y, 7, name === this.own ? "star" : "circle", colour, map.paper);
+      map.label(x, y, name, map.ink, -16, 13);
+      map.label(x, y, at === null ? "kept, age unknown" : `${ago(now - at)} ago`, isOld ? map.faint : map.ink, 17, 11);
     }
     map.scaleBar();
   }
@@ -105,11 +140,17 @@ export class PositionMap {
     if (degrees.length * 2 < all.length) return all.filter((one) => one.kind === "metres");
     if (degrees.length === 0) return [];
     const lat0 = degrees.reduce((sum, one) => sum + one.y, 0) / degrees.length;
-    const lon0 = degrees[0].x;
+    const before = this._origin;
+    // The same origin for as long as it serves: what is shown does not move when somebody else does.
+    if (before === null || Math.abs(before.lat - lat0) > APART || Math.abs(before.lon - degrees[0].x) > APART) {
+      this._origin = { lat: lat0, lon: degrees[0].x };
+      this._fitted = "";
+    }
+    const { lat, lon } = this._origin ?? { lat: lat0, lon: degrees[0].x };
     return degrees.map((one) => {
-      const east = ((one.x - lon0 + 540) % 360) - 180; // the short way round
-      const x = (east * Math.PI / 180) * EARTH * Math.cos((lat0 * Math.PI) / 180);
-      return { ...one, x, y: ((one.y - lat0) * Math.PI / 180) * EARTH };
+      const east = ((one.x - lon + 540) % 360) - 180; // the short way round
+      const x = (east * Math.PI / 180) * EARTH * Math.cos((lat * Math.PI) / 180);
+      return { ...one, x, y: ((one.y - lat) * Math.PI / 180) * EARTH };
     });
   }
 
