@@ -584,3 +584,11 @@ def test_what_an_interrupted_reproduction_has_is_written(
         reproduce(None, "quick", tmp_path / "out", published=published)
     (row,) = json.loads((tmp_path / "out" / "reproduction.json").read_text())
     assert row["verdict"] == "not run" and row["ours"] is None
+
+
+def test_the_page_names_every_figure() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "study" / "reproduce.md").read_text()
+    listed = page.split("## The figures there are")[1].split("\n## ")[0]
+    for figure in known():
+        name = figure.split("/")[1]
+        assert f"`{name}`" in listed or f"`{figure}`" in listed or name.endswith("-manager"), figure
