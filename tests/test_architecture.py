@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The kit is given file by file: the broker uses its tables, and some of its parts use the broker's store.
     "kit": set(),
     "kit.tables": {"units"},
-    "kit.numbers": set(),
+    "kit.numbers": {"errors"},
     "kit.protocol": VALUES | {"host", "wire"},
     "kit.confirm": VALUES | {"host", "kit.protocol"},
     "kit.custody": VALUES | {"host", "broker", "kit.tables"},
@@ -322,22 +322,22 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (916, 8),  # order
+    "broker": (980, 9),  # what a full disk refused is tried again
     "cli": (637, 10),  # check, groups, reconnect
     "client": (1_075, 7),  # reconnect, failures told
     "daemon": (718, 7),  # check, init without an editor, members of JSON
     "exchange": (383, 3),
     "filter": (2_757, 22),  # WITHIN
-    "gateway": (4_856, 34),  # members of JSON as attributes, plain HTTP, tiles
-    "kit": (1_265, 15),  # a timeout that may change
+    "gateway": (4_860, 34),  # members of JSON as attributes, plain HTTP; stamps are kept
+    "kit": (1_278, 15),  # numbers reserved ahead
     "lab": (10_008, 95),  # what workers need packed by a command, lost writes told
     "modulator": (234, 4),
-    "modules at the top": (1_710, 19),  # nodes by name in texts
+    "modules at the top": (1_715, 19),  # nothing waits for a refused payload
     "pages": (32, 1),
     "runtime": (6_737, 53),  # names told again
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
-    "strategy": (13_666, 96),  # what waits for its order, or for a client that leaves
+    "strategy": (13_692, 96),  # memorized events offered until they are there
     "testing": (543, 4),  # full relays are a tested promise
     "underlay": (2_047, 15),  # riders of beacons
     "wire": (706, 7),  # names

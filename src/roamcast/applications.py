@@ -375,9 +375,16 @@ class ApplicationSession:
         if sequence is None:
             applications._gate.enter()
             sequence = applications.node.broker.reserve(count_of(size))
-        applications.node.broker.order.begin(frame, sequence, count_of(size), applications._gate.now())
+        order, last = applications.node.broker.order, sequence + count_of(size) - 1
+        before = order.begin(frame, sequence, count_of(size), applications._gate.now())
+
+        def on_outcome(error: InputError | StoreFullError | None) -> None:
+            if error is not None:
+                order.give_up(frame, last, before)
+            on_end(error)
+
         transfer = ChunkTransfer(self._publish_chunk, frame, size, digest, sequence)
-        return LargePublication(applications.chunks, transfer, on_end, on_progress)
+        return LargePublication(applications.chunks, transfer, on_outcome, on_progress)
 
     def begin_whole(
         self,

@@ -1,8 +1,12 @@
-from roamcast.broker.core import REFUSED_PAUSE, SEQUENCE_BLOCK, Broker, Delivery, Subscription
+import pytest
+
+from roamcast.broker.core import SEQUENCE_BLOCK, Broker, Delivery, Subscription
 from roamcast.broker.retained import order_of
 from roamcast.broker.seen import event_key
+from roamcast.broker.unkept import REFUSED_PAUSE
 from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
+from roamcast.host import Layer
 from roamcast.testing import FakeHost
 from roamcast.testing.network import DiskStore
 from roamcast.trace import Dropped, DropReason
@@ -109,7 +113,7 @@ def test_who_publishes_much_writes_its_numbers_down_seldom() -> None:
     for _ in range(100 * SEQUENCE_BLOCK):
         core.create(Publication())
         written.add(host.stable["sequence"])
-    assert len(written) == 7  # 1,000 + 2,000 + … + 64,000 are 127,000
+    assert len(written) == 8  # 1,000 + 2,000 + … + 64,000 are 127,000, and half of that is used up
 
 
 def test_ending_a_subscription_twice_is_no_error() -> None:
@@ -139,8 +143,35 @@ def test_what_was_superseded_before_a_restart_is_not_handed_over_after_it() -> N
     assert [d.event.sequence for d in inbox.deliveries] == [2, 4, 3, 5]
 
 
-def test_what_could_not_be_kept_is_new_again_and_handed_over_once() -> None:
+def test_what_could_not_be_kept_is_kept_from_memory_when_there_is_room() -> None:
+    """A strategy that offers an event a few times does so while the disk is full."""
     host, inbox = FakeHost(node=5), Inbox()
+    host.attach(Layer())
+    store = DiskStore(10, None, 0)
+    core = Broker(host, inbox, store=store)
+    core.subscribe(Subscription(1, Filter.everything()))
+    store.refuses = True
+    refused = [event(number, 1, event_class=EventClass.MEMORIZED, lifetime=600 * SECOND) for number in (1, 2)]
+    for one in refused:
+        assert not core.deliver(one, 1)
+    short = event(3, 1, event_class=EventClass.MEMORIZED, lifetime=3 * SECOND)
+    assert not core.deliver(short, 1)
+    host.advance(REFUSED_PAUSE)
+    assert not len(store) and not core.has_seen(refused[0].id), "it was tried, and refused once more"
+    store.refuses = False
+    host.advance(REFUSED_PAUSE)
+    assert all(one.id in store and not core.is_unkept(one.id) for one in refused) and short.id not in store
+    assert [stored.hops for stored in store.standing(host.now())] == [1, 1] and core.may_keep
+    assert [delivery.event for delivery in inbox.deliveries] == [*refused, short], "and nothing twice"
+    assert not host.timers(), "nothing is left to be tried"
+
+
+def test_what_memory_has_no_room_for_is_new_again_and_handed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roamcast.broker.unkept.HELD_BYTES_MAX", 0)
+    host, inbox = FakeHost(node=5), Inbox()
+    host.attach(Layer())
     store = DiskStore(10, None, 0)
     core = Broker(host, inbox, store=store)
     core.subscribe(Subscription(1, Filter.everything()))

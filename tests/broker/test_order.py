@@ -204,3 +204,19 @@ def test_a_payload_in_chunks_has_the_place_at_which_it_was_begun() -> None:
     assert first - chunks[0].after == before.sequence
     assert [chunk.after for chunk in chunks[1:]] == [1, 1]
     assert behind.sequence - behind.after == chunks[-1].sequence
+
+
+def test_nothing_waits_for_a_large_payload_that_was_refused() -> None:
+    order = Here().broker.order
+    frame = Publication({FLAGS: 1}, topic="t", lifetime=HOUR)
+    for earlier, after in ((None, 0), (4, 16)):
+        if earlier is not None:
+            order.published(frame, earlier, HOUR)
+        before = order.begin(frame, 10, 3, 0)
+        assert order.after(frame, 20, 0) == 8, "else nothing is tried"
+        order.give_up(frame, 12, before)
+        assert order.after(frame, 20, 0) == after
+    before = order.begin(frame, 30, 3, 0)
+    order.published(frame, 33, HOUR)
+    order.give_up(frame, 32, before)
+    assert order.after(frame, 40, 0) == 7, "what was published meanwhile stands"

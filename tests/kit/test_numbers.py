@@ -29,8 +29,8 @@ def test_no_number_comes_twice_whatever_crashes(taken: list[int], block: int, bl
 @pytest.mark.parametrize(
     ("make", "written"),
     [
-        (lambda stable: StableCounter(stable, "number", 4), [4, 8, 12]),
-        (lambda stable: StableCounter(stable, "number", 2, 5), [2, 6, 11]),
+        (lambda stable: StableCounter(stable, "number", 4), [4, 8, 12, 16]),
+        (lambda stable: StableCounter(stable, "number", 2, 5), [2, 6, 11, 16]),
     ],
 )
 def test_one_write_reserves_a_block(
@@ -38,7 +38,7 @@ def test_one_write_reserves_a_block(
 ) -> None:
     stable: dict[str, bytes] = {}
     counter, reserved = make(stable), []
-    for number in range(written[-1]):
+    for number in range(written[-2]):
         assert counter.take() == number
         reserved.append(int.from_bytes(stable["number"], "big"))
     assert sorted(set(reserved)) == written
@@ -54,6 +54,18 @@ def test_a_number_that_could_not_be_reserved_is_not_used_up() -> None:
             counter.take()
     stable.is_full = False
     assert counter.take() == 1
+
+
+def test_a_disk_that_is_full_for_a_while_stops_nobody() -> None:
+    stable = FullDisk()
+    counter = StableCounter(stable, "number", 8)
+    stable.is_full = True
+    assert [counter.take() for _ in range(8)] == list(range(8)), "reserved before the first one was needed"
+    with pytest.raises(OSError, match="no room"):
+        counter.take()
+    stable.is_full = False
+    assert [counter.take() for _ in range(5)] == list(range(8, 13))
+    assert StableCounter(stable, "number", 8).take() >= 16
 
 
 def test_a_counter_that_skips_never_goes_back() -> None:

@@ -67,6 +67,7 @@ class ModelClient(asyncio.Protocol):
         self.of_packet: dict[int, Message] = {}
         self.wanted: dict[str, int] = {}  # filters, with their QoS
         self.refused = 0
+        self._to_repeat = 0  # refused messages whose program waits before it sends them once more
         self._inflight_max = inflight_max
         self._receive_maximum = receive_maximum
         self._waiting: list[Message] = []  # for room in flight
@@ -124,7 +125,8 @@ class ModelClient(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        return self.is_connected and not self.sent and not self._waiting and not self._asked
+        is_quiet = not (self.sent or self._waiting or self._asked or self._to_repeat)
+        return self.is_connected and is_quiet
 
     # The connection.
 
@@ -246,11 +248,13 @@ class ModelClient(asyncio.Protocol):
             self.refused += 1
             self.model.refused(message)
             # As a program that must be sure: once more, as another message.
+            self._to_repeat += 1
             self.world.call_later(0.5 * (1 + message.tries), self._once_more, message)
         else:
             self.model.acknowledged(message, self.world.now)
 
     def _once_more(self, message: Message) -> None:
+        self._to_repeat -= 1
         topic, qos = message.topic, message.qos
         again = self.publish(topic, qos, retain=message.retain, size=message.size, clears=message.clears)
         again.tries = 1 + message.tries

@@ -12,24 +12,21 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from roamcast.broker.order import STRANGER_WAIT, WAIT_MAX, HeldBack, OwnOrder
 from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents, event_key
 from roamcast.broker.store import OVERHEAD_BYTES, EventStore, StoredEvent, StoreFullError
+from roamcast.broker.unkept import UnkeptEvents
 from roamcast.chunks import is_chunk
 from roamcast.event import Event, EventClass, EventId, Publication, is_sealed
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
 from roamcast.host import Host
 from roamcast.kit.numbers import StableCounter
-from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.modulator.base import ModulatorSpec
 from roamcast.trace import Dropped, DropReason
-from roamcast.units import SECOND, Micros, NodeId
+from roamcast.units import Micros, NodeId
 
 SEQUENCE_BLOCK = 1_000
 SEQUENCE_BLOCK_MAX = 1_000_000
 """How many sequence numbers one stable write reserves, at first and at most (`kit/numbers.py`). Chosen by
 us."""
-UNKEPT_MAX = 20_000  # events that came and found no room, twice a full store; chosen by us, as is the next
-REFUSED_PAUSE: Micros = 5 * SECOND  # from a refusal of the store to the next event that is tried
-
 
 _REALTIME: Final = EventClass.REALTIME  # a global name is found faster than a member of a class
 _made: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = (
@@ -113,9 +110,7 @@ class Broker:
         self.order = OwnOrder()
         self.held_back = HeldBack(host, self.store, self._go)
         self._gets_all = gets_all
-        # Memorized events that have been here and could not be kept: another copy is as good as the first.
-        self._unkept: BoundedDict[EventKey, None] = BoundedDict(UNKEPT_MAX, unreported)
-        self._keeps_from: Micros = host.now()  # after a refusal, when the store is tried again
+        self.unkept = UnkeptEvents(host, self._is_kept_now)
         self._watcher: SubscriptionWatcher | None = None
         self._on_arrival = on_arrival
         self._sequences = StableCounter(host.stable, "sequence", SEQUENCE_BLOCK, SEQUENCE_BLOCK_MAX)
@@ -201,14 +196,14 @@ class Broker:
         now = self._host.now()
         publisher, sequence = event
         key = publisher * PUBLISHER + sequence
-        if self._unkept and self._is_tried_again(key, now):
+        if self.unkept and self._is_tried_again(key):
             return True
         return self._seen.observe(key, now, now + lives_for)
 
     def observe_key(self, event: EventKey, lives_for: Micros = 0) -> bool:
         """As `observe`, for a strategy that has the key of the event already."""
         now = self._host.now()
-        if self._unkept and self._is_tried_again(event, now):
+        if self.unkept and self._is_tried_again(event):
             return True
         return self._seen.observe(event, now, now + lives_for)
 
@@ -216,21 +211,21 @@ class Broker:
         """Whether a copy has been here, as far as this node remembers, and was kept if it is memorized."""
         publisher, sequence = event
         key = publisher * PUBLISHER + sequence
-        return key in self._seen and key not in self._unkept
+        return key in self._seen and key not in self.unkept
 
     def is_unkept(self, event: tuple[NodeId, int]) -> bool:
         """Whether it has been here and could not be kept: it will come again."""
-        return bool(self._unkept) and event_key(*event) in self._unkept
+        return event_key(*event) in self.unkept
 
     def unseen(self, events: frozenset[EventKey]) -> frozenset[EventKey]:
         """Those of many events that `has_seen` denies."""
         unseen = self._seen.unseen(events)
-        return unseen | (events & self._unkept.keys()) if self._unkept else unseen
+        return unseen | self.unkept.among(events) if self.unkept else unseen
 
     @property
     def may_keep(self) -> bool:
         """Whether the store has refused nothing lately: if not, it is no use to ask others for events."""
-        return self._host.now() >= self._keeps_from
+        return not self.unkept.is_refused
 
     def has_room_for(self, event: Event, hops: int, age: Micros) -> bool:
         """Whether a memorized event should be kept here now, or is here already. Chunks have room of their
@@ -351,10 +346,8 @@ class Broker:
         try:
             self.keep(event, hops, age)
         except StoreFullError:
-            # Standing subscriptions get it now; later ones must find it at another node, or wait until this
-            # one has asked for it again.
-            self._unkept[event_key(*event.id)] = None
-            self._keeps_from = self._host.now() + REFUSED_PAUSE
+            # Standing subscriptions get it now; later ones wait until it can be kept.
+            self.unkept.add(StoredEvent(event, self._host.now() + event.lifetime - age, hops))
             self.drop(event.id, DropReason.STORE_FULL, "store")
             return False
         return True
@@ -399,10 +392,18 @@ class Broker:
         if self.held_back:
             self.held_back.on_handed_over(event_key(*event.id))
 
-    def _is_tried_again(self, event: EventKey, now: Micros) -> bool:
-        if now < self._keeps_from or event not in self._unkept:
+    def _is_tried_again(self, event: EventKey) -> bool:
+        return not self.unkept.is_refused and self.unkept.discard(event)
+
+    def _is_kept_now(self, unkept: StoredEvent) -> bool:
+        """The store takes an event that it had refused; whoever waited for that gets it."""
+        event, now = unkept.event, self._host.now()
+        try:
+            self.keep(event, unkept.hops, now + event.lifetime - unkept.expires_at)
+        except StoreFullError:
             return False
-        del self._unkept[event]
+        self._hand_over(event, unkept.hops, now, unkept.expires_at)
+        self._on_handed_over(event)
         return True
 
     def _hand_over(self, event: Event, hops: int, now: Micros, expires_at: Micros) -> None:

@@ -83,12 +83,23 @@ class OwnOrder:
         if before is None or before.sequence < last:
             self._last.renew(chain, LastPublished(last, expires_at))
 
-    def begin(self, frame: Publication, first: int, count: int, now: Micros) -> None:
-        """A payload in so many chunks takes its place; or what an earlier boot has left to be published."""
+    def begin(self, frame: Publication, first: int, count: int, now: Micros) -> LastPublished | None:
+        """A payload in so many chunks takes its place; or what an earlier boot has left to be published.
+        Returns what had it before."""
+        before = self._last.get(_chain(frame))
         if first not in self._begun:
             self._begun[first] = self.after(frame, first, now)
         if frame.lifetime:
             self.published(frame, first + count - 1, now + frame.lifetime)
+        return before
+
+    def give_up(self, frame: Publication, last: int, before: LastPublished | None) -> None:
+        """A payload that was begun is refused: what is published from now on does not wait for it."""
+        standing = self._last.pop(_chain(frame), None)
+        if standing is not None and standing.sequence == last:
+            standing = before
+        if standing is not None:
+            self._last[_chain(frame)] = standing
 
 
 class WaitingEvent(NamedTuple):

@@ -9,8 +9,9 @@ Nothing is noted where the store asks nobody (`EventStore.settled`), as in a sim
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
-from roamcast.broker.store import ABSENT_WAIT, EventStore, StoredEvent
+from roamcast.broker.store import ABSENT_WAIT, EventStore, StoredEvent, StoreFullError
 from roamcast.event import EventId
 from roamcast.host import Host
 from roamcast.kit.tables import ExpiringDict, unreported
@@ -41,7 +42,8 @@ class Custody:
         self._absent.pop(node, None)
         if node not in self._noted:
             self._noted = self._waited_for()
-            self._host.stable[_STABLE] = b"".join(one.to_bytes(8, "big") for one in sorted(self._noted))
+            with suppress(StoreFullError):  # then a restart waits for those that it meets
+                self._host.stable[_STABLE] = b"".join(one.to_bytes(8, "big") for one in sorted(self._noted))
 
     def on_neighbour_down(self, node: NodeId) -> None:
         if self._store.settled is None:

@@ -14,6 +14,7 @@ crash. That list is bounded (`HANDED_MAX`); it holds the latest.
 """
 
 from collections.abc import Collection, Iterable, Set
+from contextlib import suppress
 from enum import Enum
 from operator import itemgetter
 from typing import NamedTuple, Protocol
@@ -21,6 +22,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from roamcast.broker.core import Broker
+from roamcast.broker.store import StoreFullError
 from roamcast.event import Event, EventId, is_sealed
 from roamcast.host import Host
 from roamcast.kit.protocol import Timer, overflow_traced, trace_overflow
@@ -155,7 +157,8 @@ class Inbox:
     def mark_handed(self, event: EventId) -> None:
         """This one is handed over: by us, or by the broker core itself (a new local subscription)."""
         self._handed[event] = None
-        self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
+        with suppress(StoreFullError):  # then it may come twice after a crash
+            self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
 
     def want_more(self, filter_id: int) -> None:
         """A new local subscription: what it may want of the overheard events has yet to come."""

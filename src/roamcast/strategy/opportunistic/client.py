@@ -75,7 +75,7 @@ class ClientSide(NodePart):
         self._period = BEST_PERIOD if options.mode == "best" else micros(options.broker_discovery)
         self._adapts = options.mode != "static"
         self._prompt = Prompt(host, self._look_early, self._period)
-        self._generations = StableCounter(host.stable, GENERATION, block=1)
+        self._generations = StableCounter(host.stable, GENERATION, block=16)
         self._generation = self._generations.next
         self.home: NodeId | None = None
         self._home_boot = 0

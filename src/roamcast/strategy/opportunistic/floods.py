@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from roamcast.broker.seen import event_key
+from roamcast.broker.store import StoredEvent
 from roamcast.event import EventId
 from roamcast.kit.confirm import RetransmissionTimeout
 from roamcast.kit.newcomers import Newcomers
@@ -25,6 +26,7 @@ from roamcast.kit.protocol import Timer, overflow_traced, random_below
 from roamcast.kit.relay import Relay
 from roamcast.kit.repair import Answers, Requests
 from roamcast.kit.tables import BoundedDict, ExpiringDict, unreported
+from roamcast.strategy.opportunistic.consumers import opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.messages import HOPS_MAX, WANTED_MAX, Flooded, NodeDigest, WantFlooded
 from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
@@ -153,9 +155,24 @@ class Floods(NodePart):
         """Memorized events from before this start, for whoever lacks them. What was published before each of
         them is not known any more: readers ask its producer."""
         for stored in self._core.store.standing(self._host.now()):
-            event, published_at = stored.event, stored.expires_at - stored.event.lifetime
-            copy = EventCopy(event, event.sequence, 0, min(stored.hops, HOPS_MAX), published_at)
-            self._copies.add(copy, FloodBase(event.sequence, ()))
+            self._offer(stored)
+
+    def on_restarted(self, peer: NodeId) -> None:
+        """What it has confirmed last may not have reached its disk. It has offers of what went by letters;
+        of all else it hears by digests in any case."""
+        row = self._consumers.find(peer)
+        wanted = [opened(one.filter) for one in row.interests] if row is not None else []
+        for stored in self._core.store.standing(self._host.now()):
+            event = stored.event
+            is_wanted = event.wants_subscribers and any(one and one.matches(event) for one in wanted)
+            # Of our own it may have been the home broker's copy, for others.
+            if is_wanted or peer in event.destinations or not stored.hops:
+                self._offer(stored)
+
+    def _offer(self, stored: StoredEvent) -> None:
+        event, published_at = stored.event, stored.expires_at - stored.event.lifetime
+        copy = EventCopy(event, event.sequence, 0, min(stored.hops, HOPS_MAX), published_at)
+        self._copies.add(copy, FloodBase(event.sequence, ()))
 
     # Digests.
 

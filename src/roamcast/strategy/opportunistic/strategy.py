@@ -129,6 +129,7 @@ class Opportunistic(MessageLayer, Strategy):
                 self.adaptation.on_discovery(sender, letter)
 
     def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+        self._floods.on_restarted(peer)
         self.client.on_reset(peer, unconfirmed)
         if self.broker is not None:
             self.broker.on_reset(peer, unconfirmed)

@@ -331,6 +331,13 @@ class Tree(Strategy, OverlayListener):
     def has(self, event: EventId) -> bool:
         return event in self.recent or event in self._broker.store or self._broker.has_seen(event)
 
+    def is_stored(self, event: EventId) -> bool:
+        return event in self._broker.store
+
+    def has_kept(self, event: EventId) -> bool:
+        """Whether it is memorized and kept here, or has been."""
+        return self.is_stored(event) or (event not in self.recent and self._broker.has_seen(event))
+
     def _offer_missed(self, neighbour: NodeId, added: list[Filter] | None) -> None:
         """The neighbour has new filters (None: all of them are): offer the events that match them.
 
@@ -372,10 +379,11 @@ class Tree(Strategy, OverlayListener):
             is_asked = self._node in nodes
             for event in events:
                 kept = find(event)
+                if sender in self._links:  # what was shown before a link was new is offered once more
+                    self._recovery.on_shown(sender, event)
                 if kept is None:
                     continue
-                if sender not in kept.had_by:
-                    self._show(sender, kept)
+                kept.had_by.add(sender)
                 if is_asked and not kept.is_named and not kept.again:
                     kept.is_named = True  # we overheard it, and are asked now to send it on
                     self._send_on_soon(kept)

@@ -104,6 +104,10 @@ class MeshExchange:
         """The number of an event that is published later."""
         return self._session.reserve_for(payload)
 
+    def stamp(self, message: Publish | Will) -> Micros:
+        """Its place among the retained messages of its topic: as it came, whenever it is published."""
+        return self._stamps.next(message.topic, self._wall()) if message.retain else 0
+
     def lifetime_of(self, message: Publish | Will) -> Micros:
         """0: real-time. A message that clears a topic outlives all that it clears."""
         retain = message.retain
@@ -143,11 +147,12 @@ class MeshExchange:
         message: Publish | Will,
         *,
         sequence: int | None = None,
+        stamp: Micros = 0,
         is_admitted: bool = False,
     ) -> PublishOutcome:
-        """Publish a client's message, or its will (without a session), in the mesh. `sequence`: the event's
-        number, if it was reserved."""
-        publication = self._publication(session, message)
+        """Publish a client's message, or its will (without a session), in the mesh. `sequence` and `stamp`:
+        those of the event, if they were reserved."""
+        publication = self._publication(session, message, stamp)
         if isinstance(publication, PublishOutcome):
             return publication
         own = None
@@ -179,11 +184,12 @@ class MeshExchange:
         message: Publish,
         then: Callable[[ReasonCode], None],
         sequence: int | None = None,
+        stamp: Micros = 0,
     ) -> None:
         """The same for an admitted payload above the bound of an event: in chunks, each in its turn. `then`
         gets the outcome when the last one is in the mesh, and durable where the event is memorized."""
         payload = message.payload
-        publication = self._publication(session, message)
+        publication = self._publication(session, message, stamp)
         if isinstance(publication, PublishOutcome):
             then(publication.reason)
             return
@@ -220,7 +226,7 @@ class MeshExchange:
         return PublishOutcome(must_wait=must_wait, wait=admission.wait)
 
     def _publication(
-        self, session: MqttSession | None, message: Publish | Will
+        self, session: MqttSession | None, message: Publish | Will, stamp: Micros = 0
     ) -> Publication | PublishOutcome:
         """What a message becomes, or why it is refused."""
         topic, payload, qos, retain = message.topic, message.payload, message.qos, message.retain
@@ -235,7 +241,7 @@ class MeshExchange:
             except TooLarge:
                 return TOO_LARGE
             if retain:
-                attributes[AT] = self._stamps.next(topic, self._wall())
+                attributes[AT] = stamp or self.stamp(message)
         if self._options.json and (lifted := self._members.of(topic, payload)):
             try:
                 return Publication({**lifted, **attributes}, payload, topic, lifetime=lifetime)

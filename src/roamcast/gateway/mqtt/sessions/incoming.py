@@ -36,7 +36,8 @@ OnTaken: TypeAlias = Callable[[ReasonCode], None]
 
 class IncomingMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """As stored. `packet_id`: 0 for one that its client has released before it could be published. `until`:
-    the end of its lifetime on the wall clock, if it is yet to be published; 0: it was published."""
+    the end of its lifetime on the wall clock, if it is yet to be published; 0: it was published. `stamp`: of
+    a retained one; what comes after it may be published before it."""
 
     packet_id: int
     sequence: int
@@ -45,6 +46,7 @@ class IncomingMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=Tru
     payload: bytes = b""
     retain: bool = False
     properties: bytes | None = None
+    stamp: int = 0
 
 
 class UnpublishedMessage(NamedTuple):
@@ -97,6 +99,7 @@ class IncomingMessages:
                 message.payload,
                 message.retain,
                 None if message.properties is None else encoded_properties(message.properties),
+                self._exchange.stamp(message),
             )
             row = self._queue(session).append(_encoder.encode(kept))
         except StoreFullError:
@@ -202,11 +205,12 @@ class IncomingMessages:
             )
 
         if len(message.payload) > PAYLOAD_BYTES_MAX:
-            self._exchange.publish_large(session, message, published, kept.sequence)
+            self._exchange.publish_large(session, message, published, kept.sequence, kept.stamp)
         else:
-            published(
-                self._exchange.publish(session, message, sequence=kept.sequence, is_admitted=True).reason
+            outcome = self._exchange.publish(
+                session, message, sequence=kept.sequence, stamp=kept.stamp, is_admitted=True
             )
+            published(outcome.reason)
 
     def _forget(self, session: MqttSession, row: int) -> None:
         self._write(lambda: self._queue(session).acknowledge(row))

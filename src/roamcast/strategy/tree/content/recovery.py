@@ -2,8 +2,9 @@
 
 Nobody acknowledges a broadcast, but most neighbours show that they have an event: they send it on, or name
 it in a digest of their own. To those who have shown nothing after a while, the event is *offered*: a digest
-names it, up to three times, and a neighbour that lacks it asks. The same is done with older events when a
-link is new or a neighbour's filters are. A recovered event is offered on and not sent on, because most
+names it, up to three times, and a neighbour that lacks it asks. A memorized event is named for as long as the
+link stands: who has it says so. The same is done with older events when a link is new or a neighbour's
+filters are. A recovered event is offered on and not sent on, because most
 neighbours have it.
 
 A few events are *repeated*: broadcast, once for all who asked, and whoever overhears it has it too. On a
@@ -111,14 +112,12 @@ class Recovery:
         self._served(event, served)
 
     def on_digest(self, sender: NodeId, digest: Digest) -> None:
-        node = self._host.node
-        missing = {
-            event: WantedEvent(sender)
-            for nodes, events in digest.groups
-            if node in nodes
-            for event in events
-            if not self._tree.has(event)
-        }
+        node, tree = self._host.node, self._tree
+        named = [event for nodes, events in digest.groups if node in nodes for event in events]
+        had = tuple(event for event in named if tree.has_kept(event))
+        if had:
+            self._messenger.to_neighbour(sender, Digest((((), had),)))
+        missing = {event: WantedEvent(sender) for event in named if not tree.has(event)}
         if not missing:
             return
         wanted = self._wanted | missing
@@ -167,7 +166,8 @@ class Recovery:
         for neighbour, offers in sorted(self._offers.items()):
             for event in self._to_name(offers):
                 times = offers[event] + 1
-                if times < OFFERS or (event[0] == node and times < OFFERS_OF_OWN):
+                is_own = event[0] == node
+                if times < (OFFERS_OF_OWN if is_own else OFFERS) or self._tree.is_stored(event):
                     offers[event] = times
                 else:
                     del offers[event]

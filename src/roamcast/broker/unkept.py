@@ -1,0 +1,84 @@
+"""Memorized events that came and could not be kept: the disk is full, or the store is.
+
+Some strategies offer an event again, others a few times or never. So this node has it in memory, as far as
+there is room, and tries the store again until it takes it or its lifetime ends. Until then it is not kept:
+after a crash it must come from another node, and another copy of it is as good as the first.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from roamcast.broker.seen import EventKey, event_key
+from roamcast.broker.store import StoredEvent
+from roamcast.host import CoreTimer, Host
+from roamcast.kit.tables import BoundedDict
+from roamcast.units import SECOND, Micros
+
+# Chosen by us.
+UNKEPT_MAX: Final = 20_000  # twice a full store
+HELD_BYTES_MAX: Final = 8 * 1024 * 1024  # of those that are in memory; of the others, only that they came
+REFUSED_PAUSE: Final[Micros] = 5 * SECOND  # from a refusal of the store to the next event that is tried
+
+
+class UnkeptEvents:
+    def __init__(self, host: Host, is_kept: Callable[[StoredEvent], bool]) -> None:
+        """`is_kept` tries the store once more."""
+        self._host = host
+        self._is_kept = is_kept
+        self._events: BoundedDict[EventKey, StoredEvent | None] = BoundedDict(UNKEPT_MAX, self._left_out)
+        self._bytes = 0
+        self._refused_until: Micros = host.now()
+        self._timer = CoreTimer(self._try_again)
+        self._is_timed = False
+
+    def __contains__(self, event: object) -> bool:
+        return event in self._events
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def among(self, events: frozenset[EventKey]) -> frozenset[EventKey]:
+        return events & self._events.keys()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the store has refused an event lately: if so, it is no use to offer it another."""
+        return self._host.now() < self._refused_until
+
+    def add(self, refused: StoredEvent) -> None:
+        key = event_key(*refused.event.id)
+        self.discard(key)
+        is_held = self._bytes + refused.size <= HELD_BYTES_MAX
+        self._events[key] = refused if is_held else None
+        self._bytes += refused.size if is_held else 0
+        self._pause()
+
+    def discard(self, event: EventKey) -> bool:
+        """It is kept now, or another copy of it is here. Whether it was among these."""
+        if event not in self._events:
+            return False
+        self._left_out(event, self._events.pop(event))
+        return True
+
+    # Private.
+
+    def _left_out(self, _: EventKey, held: StoredEvent | None) -> None:
+        self._bytes -= 0 if held is None else held.size
+
+    def _pause(self) -> None:
+        self._refused_until = self._host.now() + REFUSED_PAUSE
+        if not self._is_timed:
+            self._is_timed = True
+            self._host.set_timer(self._timer, self._refused_until)
+
+    def _try_again(self) -> None:
+        """In the order in which they came, until one is refused."""
+        self._is_timed = False
+        for key, held in self._held():
+            if held.expires_at > self._host.now() and not self._is_kept(held):
+                self._pause()
+                return
+            self.discard(key)
+
+    def _held(self) -> Iterator[tuple[EventKey, StoredEvent]]:
+        return ((key, held) for key, held in list(self._events.items()) if held is not None)
