@@ -55,7 +55,7 @@ class MqttListener:
         self.incoming = IncomingMessages(node, self.exchange, wall, options.receive_maximum)
         self.sessions = Sessions(self.exchange, self._notes, self.incoming, options, self._monotonic)
         self._servers: list[asyncio.Server] = []
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order of arrival
         self.strangers = Strangers(lambda: self.count_reason("mqtt_refused_total", "too_many_connections"))
         self.turn: Turn | None = None
         self._logins = ReasonTally(logger, "refused", LOGIN_WORDS, frozenset(), self._monotonic())
@@ -152,7 +152,7 @@ class MqttListener:
         return ConnectGrant(session, stood_before, properties)
 
     def opened(self, connection: Connection) -> None:
-        self.connections.add(connection)
+        self.connections[connection] = None
         self.strangers.enter(connection)
 
     def closing(self, connection: Connection) -> None:
@@ -160,7 +160,7 @@ class MqttListener:
             self.strangers.enter(connection)
 
     def left(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.strangers.leave(connection)
 
     def when_durable(self, callback: Callable[[], None], on_failure: Callable[[], None]) -> None:
