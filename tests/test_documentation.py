@@ -22,6 +22,7 @@ ABOUT = {
     "develop/writing-a-strategy.md": "examples/gossip",
     "protocols/adaptors.md": "src/roamcast/strategy/opportunistic",
     "protocols/chapar.md": "src/roamcast/strategy/chapar",
+    "protocols/directed.md": "src/roamcast/strategy/directed",
     "protocols/epidemic.md": "src/roamcast/strategy",
     "protocols/odmrp-summaries.md": "src/roamcast/strategy/odmrp",
     "protocols/odmrp.md": "src/roamcast/strategy/odmrp",

@@ -168,6 +168,7 @@ def test_the_page_for_upgrades_has_the_versions_of_now() -> None:
     told = dict(re.findall(r"^\| ([^|]+) \| (?:\d+|none) \| (\d+)\b[^|]*\|$", page, re.MULTILINE))
     versions = {
         "`chapar`": CODECS["chapar"]._version,
+        "`directed`": CODECS["directed"]._version,
         "`epidemic`": CODECS["epidemic"]._version,
         "`flooding`": CODECS["flood"]._version,
         "`odmrp`": CODECS["odmrp"]._version,

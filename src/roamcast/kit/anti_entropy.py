@@ -25,6 +25,7 @@ from roamcast.kit.repair import (
     PUBLISHERS_MAX,
     Answers,
     HeldRuns,
+    Holding,
     Holdings,
     RecentCopy,
     Requests,
@@ -132,8 +133,10 @@ class AntiEntropy:
         *,
         is_compared: bool,
         on_evicted: Callable[[EventId, RecentCopy], object],
+        handed: Callable[[Holding], WireMessage],
     ) -> None:
-        """`is_compared`: neighbours hear `fingerprint`, and `on_fingerprint` theirs."""
+        """`is_compared`: neighbours hear `fingerprint`, and `on_fingerprint` theirs. `handed`: what a
+        neighbour that asked for an event is sent."""
         self.host = host = messenger.host
         self._messenger = messenger
         self._broker = broker
@@ -142,6 +145,7 @@ class AntiEntropy:
         self._request_timeout = micros(options.request_timeout)
         self._hop_limit = options.hop_limit
         self._is_compared = is_compared
+        self._handed = handed
         self.holdings = Holdings(
             broker.store,
             recent_time=micros(options.recent_time),
@@ -169,7 +173,7 @@ class AntiEntropy:
         self._digest_at: Micros = -interval  # when it was sent
         self._unchanged = 0
         self.handlers: Handlers = {
-            HoldingsDigest: self._on_digest,
+            HoldingsDigest: self.on_digest,
             WantEvents: self._on_want,
             HadEvents: lambda sender, message: self.custody.on_held(sender, events_of(message.had)),
         }
@@ -243,7 +247,7 @@ class AntiEntropy:
         if self.differing or not self._is_compared:
             self._send_digest(also_unchanged=self._has_met)
 
-    def _on_digest(self, sender: NodeId, digest: HoldingsDigest) -> None:
+    def on_digest(self, sender: NodeId, digest: HoldingsDigest) -> None:
         held = digest.held
         if not self._requests.on_offer(sender, unseen_of(held, self._broker.unseen), []):
             self._messenger.overflow("digest", "OFFERING_MAX or OFFERED_MAX")
@@ -323,7 +327,7 @@ class AntiEntropy:
         holding = self.holdings.find(key, self.host.now())
         if holding is None or holding.hops >= self._hop_limit:
             return 0
-        frame = self._messenger.frame(Handed(*holding), own=key.publisher == self.host.node)
+        frame = self._messenger.frame(self._handed(holding), own=key.publisher == self.host.node)
         self.host.unicast(neighbour, frame, partial(self._on_failure, neighbour))
         return len(frame.payload)
 

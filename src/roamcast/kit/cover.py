@@ -47,8 +47,12 @@ def shares(can: Mapping[NodeId, Collection[NodeId]], wanted: Iterable[NodeId]) -
     return chosen
 
 
+def name_number(node: NodeId) -> int:
+    return node & 0xFFFF
+
+
 def name_of(node: NodeId) -> bytes:
-    return (node & 0xFFFF).to_bytes(NAME_BYTES, "big")
+    return name_number(node).to_bytes(NAME_BYTES, "big")
 
 
 def names_of(nodes: Iterable[NodeId]) -> bytes:

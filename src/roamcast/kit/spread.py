@@ -13,20 +13,23 @@ names all.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
+
+import msgspec
 
 from roamcast.broker.core import Broker
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Count, Event, EventClass, EventId
 from roamcast.host import Host, Kind
-from roamcast.kit.anti_entropy import AntiEntropy, Handed, Hops, NodesAround, RepairOptions
+from roamcast.kit.anti_entropy import WANTED_MAX, AntiEntropy, Handed, Hops, NodesAround
 from roamcast.kit.cover import Names, names_of, place_of, turn, two_hop_relays
 from roamcast.kit.newcomers import Newcomers
 from roamcast.kit.protocol import MessageLayer, WireMessage, random_below
 from roamcast.kit.relay import Relay
+from roamcast.kit.repair import RECENT_TIME, Holding
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.trace import DropReason
-from roamcast.units import SECOND, Micros, NodeId, micros
+from roamcast.units import SECOND, Micros, NodeId, micros, seconds
 from roamcast.wire import Codec
 
 
@@ -36,17 +39,28 @@ class SpreadingUnderlay(NodesAround, Protocol):
     def hear_riders(self, on_rider: Callable[[NodeId, bytes], object]) -> None: ...
 
 
-class SpreadingOptions(RepairOptions, Protocol):
-    """Of the strategy; times are in seconds."""
+class SpreadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a strategy that is made of this. Times are in seconds; the defaults are chosen by us."""
 
-    @property
-    def jitter(self) -> float: ...
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=10)] = (
+        0.02  # seconds; a relay that is not named waits so long
+    )
+    hop_limit: Annotated[int, msgspec.Meta(ge=1, le=255)] = 64  # radio hops
+    # Do not pass a copy on if, by the beacons, all neighbours have heard one; and name who passes it on.
+    suppress: bool = True
+    digest_interval: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 1.0  # seconds
+    # Seconds for which a real-time event is offered to neighbours that missed it.
+    recent_time: Annotated[float, msgspec.Meta(ge=0, le=60)] = seconds(RECENT_TIME)
+    recent_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2_000  # real-time events kept for that
+    request_max: Annotated[int, msgspec.Meta(ge=1, le=WANTED_MAX)] = 64  # events in one request
+    request_timeout: Annotated[float, msgspec.Meta(ge=0.01, le=60)] = 0.5  # seconds; then it asks again
+    pending_max: Annotated[int, msgspec.Meta(ge=1)] = 10_000  # copies that wait for their turn
+    beacon_interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] = 1.0  # seconds
+    allowed_beacon_loss: Annotated[int, msgspec.Meta(ge=0, le=100)] = 2  # beacons in a row
 
-    @property
-    def suppress(self) -> bool: ...
-
-    @property
-    def pending_max(self) -> int: ...
+    def underlay_options(self) -> dict[str, Any]:
+        """For `beacons`, which this strategy runs on."""
+        return {"interval": self.beacon_interval, "allowed_loss": self.allowed_beacon_loss, "prompt": True}
 
 
 NAMED_WITHIN: Micros = SECOND // 2  # of the first copy a later one may name this node; chosen by us
@@ -160,9 +174,15 @@ class Spreading(MessageLayer):
         )
         # What others pass on, with those who are covered so far.
         self._unnamed: BoundedDict[EventId, WaitingCopy] = BoundedDict(options.pending_max, unreported)
-        is_compared = underlay.take_along(passenger or self._fingerprint)
+        self.is_compared = underlay.take_along(passenger or self._fingerprint)
         self.repair = AntiEntropy(
-            self.messenger, broker, underlay, options, is_compared=is_compared, on_evicted=self._on_forgotten
+            self.messenger,
+            broker,
+            underlay,
+            options,
+            is_compared=self.is_compared,
+            on_evicted=self._on_forgotten,
+            handed=self._handed,
         )
         underlay.hear_riders(self.on_rider)
         self.note_sender = self._meet
@@ -230,9 +250,17 @@ class Spreading(MessageLayer):
         if is_memorized and event.lifetime <= copy.age:
             self.broker.drop(event.id, DropReason.EXPIRED, "copy")
             return
-        is_kept = self.broker.deliver(event, hops, copy.age)
+        is_kept = self.deliver(event, hops, copy.age)
         if not is_memorized:
             self.repair.holdings.remember(event, hops, copy.age, now)
+        self._spread(sender, copy, is_kept=is_kept)
+
+    def deliver(self, event: Event, hops: int, age: Micros) -> bool:
+        """The first copy is here. Whether it is kept, if it is to be."""
+        return self.broker.deliver(event, hops, age)
+
+    def _spread(self, sender: NodeId, copy: FloodedEvent | Handed, *, is_kept: bool) -> None:
+        event, hops, now = copy.event, copy.hops + 1, self.host.now()
         if hops >= self._hop_limit:
             self.broker.drop(event.id, DropReason.EXPIRED, "copy")
         elif self.relay.is_full:
@@ -282,6 +310,9 @@ class Spreading(MessageLayer):
         relays = self.around.relays(covered, self.host.now())
         names = None if relays is None else names_of(relays)
         self.messenger.send(message(event, hops, age, names), own=not hops)
+
+    def _handed(self, holding: Holding) -> WireMessage:
+        return Handed(*holding)
 
     def _meet(self, sender: NodeId) -> None:
         if sender not in self.around.known and self.around.meet(sender, self.host.now()):

@@ -4,6 +4,7 @@
 |---|---|
 | `flooding` | the baseline: everything to everyone |
 | `epidemic` | ours: flooding with fewer copies, and anti-entropy for what was missed or is memorized |
+| `directed` | ours: epidemic's parts, steered by who wants what, where few want an event |
 | `chapar` | multipoint relays as brokers, node vectors, memorized events (Khakpour and Demeure) |
 | `odmrp` | content-based multicast over an on-demand mesh; plain ODMRP as baseline (Yoneki and Bacon) |
 | `opportunistic` | a broker overlay and home brokers that follow the network; modulators (Chen and Schwan) |
@@ -71,6 +72,19 @@ STRATEGIES.declare(
     "epidemic",
     "roamcast.strategy.epidemic:EpidemicOptions",
     "roamcast.strategy.epidemic:Epidemic",
+    stores_everywhere=True,
+    default_underlay="beacons",
+    carries_sealed=True,
+    survives_cut=True,
+    survives_crash=True,
+    survives_full=True,
+    survives_relays=True,
+    survives_leave=True,
+)
+STRATEGIES.declare(
+    "directed",
+    "roamcast.strategy.directed:DirectedOptions",
+    "roamcast.strategy.directed:Directed",
     stores_everywhere=True,
     default_underlay="beacons",
     carries_sealed=True,
