@@ -99,7 +99,7 @@ def parse(event: Event) -> Chunk:
 
 
 def readable(event: Event) -> Chunk | None:
-    """As `parse`; None for what is no chunk, or none that can be read."""
+    """As `parse`, but None for what is not a chunk, or cannot be read."""
     if MARK not in event.attributes:
         return None
     try:

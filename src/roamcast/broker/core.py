@@ -171,7 +171,7 @@ class Broker:
 
     @property
     def next_number(self) -> int:
-        """Of the event that is created next, unless it has a reserved one."""
+        """The sequence number of the event that is created next, unless that has a reserved one."""
         return self._sequences.next
 
     def create(self, publication: Publication, sequence: int | None = None) -> Event:

@@ -55,7 +55,7 @@ class LastPublished(NamedTuple):
 
 
 class OwnOrder:
-    """Of the events that this node publishes: which one is the last of its chain."""
+    """Which of the events that this node publishes is the last of its chain."""
 
     def __init__(self) -> None:
         # Forgotten ones, and those of an earlier boot that are not in the store, claim nothing.

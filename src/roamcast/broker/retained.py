@@ -20,7 +20,7 @@ STAMP_MAX: Micros = 2**62  # above any clock, so a higher stamp always exists
 
 
 class Order(NamedTuple):
-    """Of retained events of one topic: the highest is the newest."""
+    """The order of the retained events of one topic: the highest is the newest."""
 
     stamp: Micros
     publisher: NodeId

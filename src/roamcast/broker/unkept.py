@@ -72,7 +72,7 @@ class UnkeptEvents:
             self._host.set_timer(self._timer, self._refused_until)
 
     def _try_again(self) -> None:
-        """In the order in which they came, until one is refused."""
+        """Store the events in the order in which they came, until one is refused."""
         self._is_timed = False
         for key, held in self._held():
             if held.expires_at > self._host.now() and not self._is_kept(held):

@@ -234,7 +234,7 @@ def complain(line: str) -> None:
 
 
 def _progress() -> "OnProgress":
-    """Of a large payload, on one line of the terminal."""
+    """Show the progress of a large payload, on one line of the terminal."""
     began = time.monotonic()
 
     def show(octets: int, size: int) -> None:

@@ -204,7 +204,7 @@ def deadline_micros(deadline: float) -> Micros:
 
 
 def receipt_of(answer: AnswerMessage) -> Receipt:
-    """Of any octets that claim to be one."""
+    """The receipt in an answer, which may claim anything."""
     attributes = answer.event.attributes
     name, served = attributes.get(NODE_NAME), attributes.get(APPLICATIONS)
     return Receipt(

@@ -276,7 +276,7 @@ def to_line(message: Message, file: Path | None = None) -> str:
 
 
 def shown_attributes(event: Event) -> dict[str, Value]:
-    """Without what only carries it: MQTT's properties, and our own of answers."""
+    """The attributes without those that MQTT and our own answers add."""
     return {
         name: value
         for name, value in event.attributes.items()

@@ -235,7 +235,7 @@ def join(path: Path, text: str, *, interface: str | None = None, modules: bool =
 
 
 def _invitation_of(path: Path) -> object:
-    """Of a file that may be anything, so nothing is loaded that it names."""
+    """The invitation in a file that may be anything; so nothing that it names is loaded."""
     try:
         keys = read_tables(path).get("keys")
     except (InputError, FileError):

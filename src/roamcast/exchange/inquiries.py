@@ -175,7 +175,7 @@ class Inquiries:
         return inquiry
 
     def close(self, inquiry: Inquiry) -> None:
-        """Without a word to its owner."""
+        """End the inquiry; its owner is not told."""
         if self._open.pop(inquiry.token, None) is not None:
             inquiry.cancel()
             self._closed[inquiry.token] = None

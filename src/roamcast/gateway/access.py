@@ -133,7 +133,7 @@ class Accounts:
 
 
 def hashed(password: str) -> str:
-    """As it stands in a node's file."""
+    """The password's hash as it stands in a node's file."""
     if len(password) < PASSWORD_LENGTH_MIN:
         raise InputError("password", f"is too short; allowed: {PASSWORD_LENGTH_MIN} characters and more")
     salt = secrets.token_bytes(SALT_BYTES)

@@ -61,7 +61,7 @@ class NodesAround(Protocol):
 
 
 class RepairOptions(Protocol):
-    """Of the strategy; times are in seconds."""
+    """Options of the strategy that uses the repair; times are in seconds."""
 
     @property
     def hop_limit(self) -> int: ...
@@ -211,7 +211,7 @@ class AntiEntropy:
     # What neighbours hold.
 
     def fingerprint(self) -> bytes:
-        """For the next beacon; empty: the same as in the last one."""
+        """The fingerprint for the next beacon; empty if it is the same as in the last one."""
         mine = self.holdings.fingerprint(self.host.now())
         self._silent_turns = self._silent_turns + 1 if mine == self._told else 0
         self._told = mine

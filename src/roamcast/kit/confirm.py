@@ -144,7 +144,7 @@ class RoundTrip(NamedTuple):
         return cls(took, took // 2)
 
     def then(self, took: Micros) -> "RoundTrip":
-        """With one more measurement."""
+        """The estimate after one more measurement."""
         variation = self.variation + (abs(self.smoothed - took) - self.variation) // 4
         return RoundTrip(self.smoothed + (took - self.smoothed) // 8, variation)
 

@@ -34,5 +34,5 @@ class Newcomers:
         self.known.discard(node)
 
     def lately(self, now: Micros) -> list[NodeId]:
-        """Those of the last moments that are no neighbours yet."""
+        """The nodes that were heard in the last moments and are not neighbours yet."""
         return [node for node, met_at in self._met.items() if now - met_at < NEWCOMER_TIME]

@@ -58,7 +58,7 @@ Item = TypeVar("Item")
 
 
 class HeldRuns(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Of one publisher: first and last sequence number of each run, all in one tuple."""
+    """The runs of one publisher: first and last sequence number of each, all in one tuple."""
 
     publisher: Count
     runs: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * RANGES_MAX)]
@@ -247,7 +247,7 @@ class Holdings:
         return len(self._store) > 0 and any(key in self._store for key in keys)
 
     def digest(self, now: Micros) -> tuple[HeldRuns, ...]:
-        """In increasing order; see `DigestTurns`."""
+        """The next digest, in increasing order; see `DigestTurns`."""
         held = self._held(now)
         return self._turns.digest(list(held), lambda publisher: tuple(runs(held[publisher])))
 
@@ -413,7 +413,7 @@ class Requests:
 
 
 def fragments(octets: int) -> int:
-    """A large frame counts as many as the pieces that it is sent in."""
+    """How many frames this one counts for: as many as the pieces that it is sent in."""
     return 1 + octets // FRAGMENT_BYTES
 
 

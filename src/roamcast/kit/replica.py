@@ -35,7 +35,7 @@ class Replica(Generic[Key, Record]):
         self.fingerprint = 0
 
     def version(self, key: Key) -> int:
-        """Of the record that stands; -1: none."""
+        """The version of the record that stands; -1 if there is none."""
         known = self.records.get(key)
         return -1 if known is None else known.version
 

@@ -55,7 +55,7 @@ def after_a_cut(network: Network) -> set[EventId]:
 
 
 def after_crashes(network: Network) -> set[EventId]:
-    """The subscriber first; then, in the middle of a publication, all who have had anything."""
+    """First the subscriber crashes; then, in the middle of a publication, all nodes that hold events."""
     network.crash(3)
     network.run(10.0)
     accepted = published(network)
@@ -348,7 +348,7 @@ class Recorder(Layer):
         self.depth = 0
 
     def react_by(self, action: Callable[[str, object], None]) -> None:
-        """From now on, inside each input."""
+        """Call `action` inside each input from now on."""
         self._react = action
 
     def on_timer(self, name: TimerName) -> None:

@@ -231,7 +231,7 @@ class DeliveryMessage(LocalMessage, frozen=True, tag=8):
 
 
 class LargeEventMessage(LocalMessage, frozen=True, tag=33):
-    """The same with a large payload, beside the event."""
+    """An event with a large payload, which travels beside it."""
 
     event: Event
     subscriptions: tuple[Count, ...]
@@ -393,7 +393,7 @@ def _request_in(octets: bytes) -> int:
 
 
 def _number_octets(first: int) -> int:
-    """Of an unsigned number in MessagePack, by its first octet."""
+    """How many octets an unsigned number takes in MessagePack, by its first octet."""
     return {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}.get(first, 1)
 
 

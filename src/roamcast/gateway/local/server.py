@@ -269,7 +269,7 @@ class LocalServer:
         return LocalSession(self._node, connection.send_message, self._rights_of(connection))
 
     def _rights_of(self, connection: ClientConnection) -> TopicRights | None:
-        """By the user whose program it is. The node's own user has no limits, unless he is named."""
+        """The rights of the program's user. The node's own user has no limits, unless he is named."""
         if not self._rights:
             return None
         number = connection.user

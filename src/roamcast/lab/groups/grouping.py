@@ -229,7 +229,7 @@ class _Work:
             table.unpersist()
 
     def _table(self, kind: type[Record]) -> DataFrame:
-        """With a column `run`, which is empty where the folder holds a single run."""
+        """The table with a column `run`, which is empty where the folder holds a single run."""
         found = self._folder.spark(self._spark, kind.TABLE)
         return found if "run" in found.columns else found.withColumn("run", F.lit(""))
 

@@ -238,7 +238,7 @@ class RunWindows(msgspec.Struct):
         return [WindowProblem("", reason)] if unknown else []
 
     def _forget_subscriptions(self, before: Micros) -> None:
-        """A record matters as long as the next one of the same subscription does not lie in the past."""
+        """Forget records that a later one of the same subscription replaced before `before`."""
         by_number: dict[tuple[NodeId, int], list[Subscribed]] = {}
         for record in with_ends(self.subscriptions, self.ends):
             by_number.setdefault((record.node, record.subscription), []).append(record)

@@ -229,7 +229,7 @@ def _figure(quantity: Quantity, sample: Sample) -> SampleMean:
 
 
 def slope(axis: Sequence[float], values: Sequence[float]) -> float:
-    """Of the least-squares line."""
+    """The slope of the least-squares line."""
     return float(np.polyfit(axis, values, 1)[0])
 
 

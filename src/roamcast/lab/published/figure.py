@@ -301,7 +301,7 @@ class _Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """By figure: the file that it is in."""
+    """The file of each figure, by the figure's name."""
     found = {}
     for path in folder.glob("*/*.toml"):
         for figure in read_tables(path).get("figures", {path.stem: {}}):

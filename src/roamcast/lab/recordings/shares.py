@@ -221,7 +221,7 @@ def is_compressed(trace: RecordingSource) -> bool:
 
 
 def first_line(trace: RecordingSource) -> str:
-    """Of a table, compressed or not."""
+    """The first line of a table, compressed or not."""
     with trace.folder.opened(trace.file) as raw, damage_as_file_error(trace.name):
         compressed = raw.read(2) == GZIP_MAGIC
         raw.seek(0)

@@ -49,7 +49,7 @@ class PlaceVerdict:
 
 
 def octets_per_delivery(results: Results, cell: int) -> dict[int, float]:
-    """By seed: octets that all nodes sent, control and underlay included, over pairs delivered."""
+    """Octets that all nodes sent, control and underlay included, over pairs delivered, by seed."""
     control, data, delivered = (
         results.values(name, cell) for name in ("control_bytes", "data_bytes", "delivered")
     )

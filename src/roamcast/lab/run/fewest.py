@@ -162,7 +162,7 @@ class _Broadcasts:
         return senders
 
     def _pruned(self, senders: StateSet) -> StateSet:
-        """Without those that are not needed; whoever serves few goals is tried first."""
+        """The solution without senders that are not needed; those who serve few goals are tried first."""
         for state in sorted(members(senders), key=lambda s: (self._served[s] & self._goals).bit_count()):
             held, done = self._reached(senders & ~(1 << state))
             if not self._goals & ~held:

@@ -168,7 +168,7 @@ def drawn_evenly(count: int, wanted: int) -> list[int]:
 def earliest_arrivals(
     journeys: Journeys, event: Published, pairs: Sequence[Expected], until: Micros, airtime: Micros
 ) -> dict[NodeId, Micros]:
-    """Of the nodes of the pairs that a journey leads to."""
+    """When the event can reach each node of the pairs to which a journey leads."""
     hops = [pair.hops for pair in pairs if pair.hops is not None]
     if len(hops) == len(pairs) and journeys.rests(event.t, event.t + max(hops, default=0) * airtime):
         return {p.node: event.t + p.hops * airtime for p in pairs if p.hops is not None}
@@ -194,7 +194,7 @@ class BestTree(NamedTuple):
 def fewest_broadcasts(
     journeys: Journeys, event: Published, served: Sequence[Expected], until: Micros, airtime: Micros
 ) -> BestTree:
-    """To the nodes of these pairs, all of which were served."""
+    """The fewest broadcasts that serve the nodes of these pairs, all of which were served."""
     hops: dict[NodeId, Hop] = {}
     cuts, united = [event.t], False
     if event.event_class == EventClass.MEMORIZED.value or not all(pair.reachable for pair in served):

@@ -40,7 +40,7 @@ class Claimant(msgspec.Struct):
     beats: int = 0
 
     def has_ended(self) -> bool:
-        """For certain: a process of this machine that is no more."""
+        """Whether the owner has ended for certain: it was a process of this machine, and is gone."""
         if self.machine != _machine():
             return False
         try:

@@ -160,7 +160,7 @@ class SubscriptionContext(MeshContext):
         self._last_digest = b""
 
     def digest(self, event: Event) -> bytes:
-        """Empty where it is not needed or too large. An empty digest counts as a match."""
+        """The event's digest; empty where it is not needed or too large. An empty one counts as a match."""
         if not event.wants_subscribers:
             return b""
         # Most events of a busy publisher differ from the one before in their payload alone, which is in no

@@ -234,7 +234,7 @@ class LackedEvents(WireMessage, frozen=True, tag=6):
 
 
 class HandedEvent(ClientEvent, frozen=True, tag=7):
-    """For a node that asked for it."""
+    """An event for a node that asked for it."""
 
     name = "handed"
 

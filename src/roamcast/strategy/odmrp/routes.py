@@ -63,7 +63,7 @@ class PublisherRoute(msgspec.Struct, eq=False):
 
 
 class Routes(ExpiringDict[NodeId, PublisherRoute]):
-    """By publisher."""
+    """The routes to publishers, by publisher."""
 
     def __init__(
         self, most: int, on_evicted: OnEvicted[NodeId, PublisherRoute], hold_max: Micros = HOLD_MAX

@@ -332,7 +332,7 @@ class ClientSide(NodePart):
         self._publish_held()
 
     def _on_returned(self, sender: NodeId, message: Returned, held: Micros) -> None:
-        """In the place that it had among those that wait."""
+        """A publication came back: it takes the place that it had among those that wait."""
         publication, later = message.publication, []
         if publication.event.publisher != self._host.node:
             return

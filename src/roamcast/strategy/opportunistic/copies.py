@@ -104,7 +104,7 @@ class Copies:
         return None if theirs is None else theirs.get(event.sequence)
 
     def is_known(self, event: EventId) -> bool:
-        """As one that was flooded, or that was given up."""
+        """Whether the event is known here: it was flooded, or was given up."""
         publisher, sequence = event
         return (
             sequence <= self._settled.get(publisher, -1)

@@ -45,7 +45,7 @@ DISPATCHED_MAX = 4_096  # events of which a second copy may come
 
 @dataclass(slots=True)
 class DispatchState:
-    """Of one producer."""
+    """What the dispatch knows of one producer."""
 
     last: int = -1  # the event that came last
     flooded: int | None = None  # … that was flooded last; None: another broker knows

@@ -56,7 +56,7 @@ class Demand:
             self._total += amount
 
     def total(self, now: Micros) -> Micros:
-        """Of the last `WINDOW`."""
+        """The processor time of the last `WINDOW`."""
         while self._parts and self._parts[0][0] <= now - WINDOW:
             self._total -= self._parts.popleft()[1]
         return self._total

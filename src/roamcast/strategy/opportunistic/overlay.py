@@ -103,7 +103,7 @@ class BrokerOverlay:
         self._timer.after(STARTUP_PERIOD + random_below(self._host, STARTUP_PERIOD))
 
     def stop(self) -> None:
-        """And now it is one no more: the last row says so."""
+        """This node is no broker any more; its last row says so."""
         self._change_neighbours({})
         self._links = ()
         self._post(is_over=True)

@@ -117,7 +117,7 @@ class DefaultForwarding:
         body: bytes,
         interfaces: Iterable[Address] | None = None,
     ) -> None:
-        """For the next packet, which others may share."""
+        """Add a message to the next packet, which other messages may share."""
         self._sequence = (self._sequence + 1) % 65_536
         data = encode_message(type, validity, self._own, ttl, 0, self._sequence, body)
         for interface in interfaces or self._interfaces:
@@ -134,7 +134,7 @@ class DefaultForwarding:
 
 
 def name_of(message: OlsrMessage) -> str:
-    """For the trace."""
+    """The name of a message's type in the trace."""
     return NAMES.get(message.type, "olsr")
 
 

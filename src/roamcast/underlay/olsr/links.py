@@ -156,7 +156,7 @@ class LinkSet:
         return any(link.main == main and link.is_symmetric(now) for link in self.table.values())
 
     def on_silence(self, now: Micros) -> None:
-        """With hysteresis: links over which nothing came for too long."""
+        """With hysteresis, count silence on links over which nothing came for too long."""
         for link in self.table.values():
             if link.quality is not None and link.quality.silent_at <= now:
                 link.quality.on_silence(now)

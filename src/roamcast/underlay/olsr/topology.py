@@ -47,7 +47,7 @@ class TopologySet:
         self.table: dict[Address, Advertisement] = {}  # by originator
 
     def on_tc(self, originator: Address, tc: Tc, until: Micros) -> bool | None:
-        """Whether the topology changed; None if there was no room."""
+        """Enter what a TC says. Whether the topology changed; None if there was no room."""
         if self._purge_at is None or until < self._purge_at:
             self._purge_at = until
         known = self.table.get(originator)

@@ -47,7 +47,7 @@ class Destinations:
         raise NotImplementedError
 
     def next(self, random: Random, here: Point) -> Point:
-        """Where to go from `here`."""
+        """Where to go next from `here`."""
         return self.any(random)
 
     def trip(self, random: Random) -> tuple[Point, Point]:

@@ -203,7 +203,7 @@ class Property(NamedTuple):
 
 
 def encoded_properties(properties: Properties | None) -> bytes:
-    """With their length in front."""
+    """The properties as octets, with their length in front."""
     parts: list[bytes] = []
     for known in TABLE if properties is not None else ():
         value = getattr(properties, known.field)

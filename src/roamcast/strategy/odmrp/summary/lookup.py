@@ -62,7 +62,7 @@ class DigestTable:
         return len(self._digests)
 
     def matching(self, summary: "Summary") -> Flags:
-        """Of each digest, whether it matches."""
+        """Whether each digest matches."""
         sheets = Sheets.of(summary.entries, summary.options.geometry)
         fine = np.ones((len(self._digests), sheets.size), bool)
         for key, sheet in sheets.by_key.items():

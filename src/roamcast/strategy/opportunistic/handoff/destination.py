@@ -274,7 +274,7 @@ class Destination(NodePart):
         )
 
     def _client(self, message: MovedLetter, coming: Coming, held: Micros) -> HomeClient:
-        """As it was at the source."""
+        """The client as it was at the source."""
         own, now = self._host.node, self._host.now()
         client = HomeClient(
             message.consumer, message.generation, message.version, message.produces, message.distance, now

@@ -192,7 +192,7 @@ class Search:
             self._pass_on(sender, message, known.limited if known else None)
 
     def _pass_on(self, sender: NodeId, message: RouteRequest, limited: NodeId | None = None) -> None:
-        """To all in range."""
+        """Pass the request on to all in range."""
         self.reverses.put(message.request, Reverse(message.standing.label, sender, limited))
         if message.time_to_live > 1:
             self._tree.courier.broadcast_soon(forwarded(message, limited=False))
