@@ -31,7 +31,7 @@ LOSS_MAX = 0.15
 ROWS_SHOWN = 6
 FIGURES_FILE = "ROAMCAST_BENCH_FIGURES"  # where a benchmark leaves its figures for this command
 # Quickest first. Not among them: emulation, pressure and live_traces, which need real
-# time or root; player, which needs a browser.
+# time or root; player, which needs a browser; cluster, which takes half an hour.
 BENCHMARKS = (
     *("chapar", "summary", "sealing", "simulator", "opportunistic", "contact_plan", "matching"),
     *("tree", "odmrp", "olsr", "footprint", "live", "mqtt", "sweep", "spark_contacts"),

@@ -164,10 +164,10 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_java_says_at_every_start_is_no_complaint() -> None:
     """Java was killed while it started: it was said to have complained of its own log level."""
-    log = session_module._Log()
-    with log.file:
-        log.file.write(b"Using Spark's default log4j profile: error.properties\n")
-        log.file.write(b'Setting Spark log level to "ERROR".\nSetting default log level to "ERROR".\n')
-        assert log.first_complaint() == ""
-        log.file.write(b"Error: Could not find or load main class x\n")
-        assert log.first_complaint() == "Error: Could not find or load main class x"
+    ended = RuntimeError("Java ended")
+    with tempfile.TemporaryFile() as log:
+        log.write(b"Using Spark's default log4j profile: error.properties\n")
+        log.write(b'Setting Spark log level to "ERROR".\nSetting default log level to "ERROR".\n')
+        assert session_module._reason(ended, log) == "Java ended"
+        log.write(b"Error: Could not find or load main class x\n")
+        assert session_module._reason(ended, log) == "Error: Could not find or load main class x"

@@ -39,8 +39,7 @@ from roamcast.lab.groups.job import (
     REACHED,
     Reach,
     Summarise,
-    UniteMembers,
-    UniteParts,
+    Unite,
     count_matched,
 )
 from roamcast.lab.notebook import RecordedFolder, recorded
@@ -302,10 +301,8 @@ def _summaries(subscriptions: DataFrame, options: SummaryOptions) -> DataFrame:
 def _groups(assigned: DataFrame, options: SummaryOptions, ks: tuple[int, ...]) -> pa.Table:
     """GROUPS, on the driver: at most one row per group and run. Each partition first unites its own members,
     so that no single worker has to unite a group of a million members."""
-    parts = assigned.mapInArrow(UniteMembers(options, ks), from_arrow_schema(GROUPS))
-    united = parts.repartition("k", "run", "number").mapInArrow(
-        UniteParts(options), from_arrow_schema(GROUPS)
-    )
+    parts = assigned.mapInArrow(Unite(options, ks), from_arrow_schema(GROUPS))
+    united = parts.repartition("k", "run", "number").mapInArrow(Unite(options), from_arrow_schema(GROUPS))
     return united.toArrow()
 
 

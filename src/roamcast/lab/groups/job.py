@@ -96,35 +96,23 @@ GroupKey: TypeAlias = tuple[int, str, int]
 
 
 @dataclass(frozen=True)
-class UniteMembers:
+class Unite:
     """The groups of the brokers here, for each number of groups at once: sizes and united summaries.
 
-    Brokers have a column `groups`: their group's number for each of `ks`.
+    Brokers have a column `groups`: their group's number for each of `ks`. Without `ks`, the same of the
+    partial groups that this gives.
     """
 
     options: SummaryOptions
-    ks: tuple[int, ...]
+    ks: tuple[int, ...] = ()
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         united = _United(self.options)
         for batch in batches:
             for row in batch.to_pylist():
-                for k, number in zip(self.ks, row["groups"], strict=True):
-                    united.add((k, row["run"], number), 1, row["summary"])
-        yield united.rows()
-
-
-@dataclass(frozen=True)
-class UniteParts:
-    """The same for the partial groups that `UniteMembers` gives."""
-
-    options: SummaryOptions
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        united = _United(self.options)
-        for batch in batches:
-            for row in batch.to_pylist():
-                united.add((row["k"], row["run"], row["number"]), row["members"], row["summary"])
+                groups = zip(self.ks, row["groups"], strict=True) if self.ks else [(row["k"], row["number"])]
+                for k, number in groups:
+                    united.add((k, row["run"], number), row.get("members", 1), row["summary"])
         yield united.rows()
 
 

@@ -100,10 +100,7 @@ class SweepRuns:
 
     def __init__(self, storage: Storage) -> None:
         self._folder = SweepFolder(storage)
-        document = self._folder.experiment()
-        if document is None:
-            raise FileError(str(storage), "is no sweep's folder; allowed: what `roamcast sweep` wrote")
-        self._document = document
+        self._document = self._folder.description()
         self._ended = {
             run: (segment, record)
             for run, (segment, record) in self._folder.counted().items()

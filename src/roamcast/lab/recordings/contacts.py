@@ -11,7 +11,6 @@ fails.
 """
 
 import math
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +39,7 @@ from roamcast.lab.recordings.contact_job import (
 from roamcast.lab.recordings.plan_file import PlanFile
 from roamcast.lab.recordings.recording import Recording
 from roamcast.lab.recordings.shares import RecordingSource
-from roamcast.lab.spark.session import is_remote, mapped, with_session
+from roamcast.lab.spark.session import is_remote, mapped, repeated, with_session
 from roamcast.lab.storage import Storage
 from roamcast.world.contacts import ContactPlan
 from roamcast.world.formats import MapProjection
@@ -274,23 +273,16 @@ def _watched(spark: SparkSession, progress: OnProgress | None) -> Iterator[Calla
         return
     tracker: Any = spark.sparkContext.statusTracker()
     step = [""]
-    ended = threading.Event()
 
     def begin(name: str) -> None:
         step[0] = name
         progress(name, 0, 0)
 
     def tell() -> None:
-        while not ended.wait(POLL_SECONDS):
-            stages = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
-            for stage in stages[-1:]:
-                if stage is not None:
-                    progress(step[0], stage.numCompletedTasks, stage.numTasks)
+        stages = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
+        for stage in stages[-1:]:
+            if stage is not None:
+                progress(step[0], stage.numCompletedTasks, stage.numTasks)
 
-    thread = threading.Thread(target=tell, name="contacts-progress", daemon=True)
-    thread.start()
-    try:
+    with repeated(POLL_SECONDS, tell):
         yield begin
-    finally:
-        ended.set()
-        thread.join()

@@ -20,7 +20,6 @@ import zipfile
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
-from io import BytesIO
 from pathlib import Path, PurePosixPath
 
 import roamcast
@@ -87,24 +86,22 @@ def pack(target: str) -> int:
     """Write the archive, whole or not at all; its octets. Equal packages give equal octets."""
     folder, name = Storage.of_file(target)
     with tempfile.TemporaryDirectory(prefix="roamcast-") as work:
-        whole = Path(work) / name
+        whole, python = Path(work) / name, Path(work) / "python"
+        python.write_text(PYTHON.format(*sys.version_info[:2]))
         with (
             whole.open("wb") as opened,
             gzip.GzipFile("", "wb", 6, opened, mtime=0) as packed,
-            tarfile.open(fileobj=packed, mode="w") as archive,
+            tarfile.open(fileobj=packed, mode="w", dereference=True) as archive,
         ):
-            _add(archive, "bin/python", PYTHON.format(*sys.version_info[:2]).encode(), 0o755)
-            for file, path in sorted(_needed_files()):
-                _add(archive, f"site/{file}", path.read_bytes(), 0o755 if ".so" in file else 0o644)
+            for file, path in [("bin/python", python), *sorted(_needed_files())]:
+                archive.add(path, file, filter=_without_owner)
         size = whole.stat().st_size
         folder.place(whole, name)
     return size
 
 
-def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode = len(content), mode
-    archive.addfile(member, BytesIO(content))
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    return member.replace(mtime=0, mode=0o755, uid=0, gid=0, uname="", gname="", deep=False)
 
 
 def _needed_files() -> Iterator[tuple[str, Path]]:
@@ -112,7 +109,7 @@ def _needed_files() -> Iterator[tuple[str, Path]]:
         for file in package.files or ():
             found = PurePosixPath(file)
             if not LEFT_OUT & set(found.parts) and found.suffix not in LEFT_OUT_ENDS:
-                yield found.as_posix(), Path(str(package.locate_file(file)))
+                yield f"site/{found}", Path(str(package.locate_file(file)))
 
 
 def with_needed() -> list[Distribution]:
@@ -141,7 +138,7 @@ def main(arguments: list[str]) -> int:
         if len(arguments) != 1 or not arguments[0].endswith(".tar.gz"):
             raise InputError("package", "takes one argument; allowed: the name of a file, ….tar.gz")
         size = pack(arguments[0])
-    except RoamcastError as error:
+    except (RoamcastError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     sys.stdout.write(f"{arguments[0]}: {size / 1e6:.0f} MB\n")

@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, TypeVar
@@ -178,13 +179,13 @@ def _started(master: str, settings: SparkSettings) -> SparkSession:
     os.environ["JAVA_HOME"] = java_home
     if on_loopback(master):
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-    log = _Log()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - what Java and its workers write, should the start fail
     try:
         if SparkContext._gateway is None:
             configuration = _configuration(master, settings, load_defaults=False)
             # Started here, because SparkContext would let Java write to our own streams.
             _ours = launch_gateway(  # type: ignore[no-untyped-call]
-                configuration, popen_kwargs={"stdout": log.file, "stderr": log.file}
+                configuration, popen_kwargs={"stdout": log, "stderr": log}
             )
             SparkContext._ensure_initialized(gateway=_ours)
         # Made only now: reading Spark's own defaults needs the Java process.
@@ -196,7 +197,7 @@ def _started(master: str, settings: SparkSettings) -> SparkSession:
     except Exception as error:
         raise InputError("Spark", f"did not start on {master}: {_reason(error, log)}") from error
     finally:
-        log.file.close()  # Java has its own handle; only the start is explained from here
+        log.close()  # Java has its own handle; only the start is explained from here
 
 
 def _name_interpreters(master: str, settings: SparkSettings) -> None:
@@ -253,26 +254,12 @@ def _configuration(master: str, settings: SparkSettings, load_defaults: bool = T
     return configuration.setAll(list({**values, **settings.conf}.items()))
 
 
-class _Log:
-    """What Java and its workers write, kept for the case that the start fails."""
-
-    def __init__(self) -> None:
-        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-
-    def first_complaint(self) -> str:
-        """The first line that looks like an error, if there is any."""
-        self.file.seek(0)
-        lines = self.file.read().decode(errors="replace").splitlines()
-        complaints = [
-            line.strip() for line in lines if _COMPLAINT.search(line) and not _GREETING.search(line)
-        ]
-        return complaints[0] if complaints else ""
-
-
-def _reason(error: Exception, log: _Log) -> str:
+def _reason(error: Exception, log: IO[bytes]) -> str:
     """One line: the Java exception's own message if there is one, else what Java complained of first."""
-    complaint = "" if hasattr(error, "java_exception") else log.first_complaint()
-    return complaint or cause_in_a_line(error)
+    log.seek(0)
+    lines = [] if hasattr(error, "java_exception") else log.read().decode(errors="replace").splitlines()
+    complaints = (line.strip() for line in lines if _COMPLAINT.search(line) and not _GREETING.search(line))
+    return next(complaints, "") or cause_in_a_line(error)
 
 
 # Java's end, and errors.
@@ -349,6 +336,24 @@ def mapped(spark: SparkSession, work: Callable[[Given], Made], values: Sequence[
     found = spark.range(0, len(values), 1, len(values)).mapInArrow(run, "id long, made binary").toArrow()
     ordered = found.sort_by("id")["made"]
     return [cloudpickle.loads(each.as_py()) for each in ordered]
+
+
+@contextmanager
+def repeated(seconds: float, work: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, call this every so often, from a thread of its own: how far a job is."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=run, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 PARTS_MAX = 1_000  # tasks that read a table; chosen by us

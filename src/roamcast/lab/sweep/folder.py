@@ -218,7 +218,9 @@ class SweepFolder:
         """The same, or a `FileError`."""
         found = self.experiment()
         if found is None:
-            raise FileError(self.storage.name(EXPERIMENT_FILE), "is missing")
+            path = self.storage.path
+            state = "is no folder" if path is not None and not path.is_dir() else "is no sweep's folder"
+            raise FileError(str(self.storage), f"{state}; allowed: a folder that `roamcast sweep` wrote")
         return found
 
     def whole(self, experiment: Experiment) -> Experiment:
@@ -312,14 +314,11 @@ class SweepFolder:
             parts = [part.replace_schema_metadata() for part in read]
         return pa.concat_tables([empty if names is None else empty.select(names), *parts])
 
-    def made(self) -> dict[str, SealedFile | None]:
+    def made(self) -> dict[str, SealedFile]:
         """Which of `MADE_TABLES` there are, and what they must be."""
-        if self.storage.exists(MADE_FILE):
-            return dict(manifest_in(self.storage, MADE_FILE, MadeTables).files)
-        document = self.experiment()
-        if document is None or "code" in document:
+        if not self.storage.exists(MADE_FILE):
             return {}
-        return {name: None for name in MADE_TABLES if self.storage.exists(_made(name))}  # of an older version
+        return manifest_in(self.storage, MADE_FILE, MadeTables).files
 
     def _manifests(self) -> list[str]:
         return [file for file in self.storage.files(MANIFEST) if file.endswith(".json")]

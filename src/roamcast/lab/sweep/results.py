@@ -107,13 +107,8 @@ def is_number(value: Any) -> bool:
 def read_results(place: Storage | Path | str) -> Results:
     """The results in a sweep's folder, or a `FileError`. A sweep that is still running has fewer."""
     folder = SweepFolder(place)
-    document = folder.experiment()
-    if document is None:
-        path = folder.storage.path
-        state = "is no folder" if path is not None and not path.is_dir() else "is no sweep's folder"
-        raise FileError(str(folder.storage), f"{state}; allowed: a folder that `roamcast sweep` wrote")
     try:
-        description = msgspec.convert(document, Description)
+        description = msgspec.convert(folder.description(), Description)
     except msgspec.ValidationError as error:
         name = folder.storage.name(EXPERIMENT_FILE)
         raise FileError(name, f"is no experiment description: {error}") from None

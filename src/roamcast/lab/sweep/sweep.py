@@ -6,12 +6,10 @@ is hit.
 """
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -22,7 +20,7 @@ from roamcast.errors import FileError, InputError, RoamcastError
 from roamcast.explain import unknown
 from roamcast.lab.run.metrics import METRICS
 from roamcast.lab.spark.package import code_digest
-from roamcast.lab.spark.session import mapped, with_session
+from roamcast.lab.spark.session import mapped, repeated, with_session
 from roamcast.lab.spark.settings import local_cores, resolved_master
 from roamcast.lab.storage import Storage
 from roamcast.lab.storage.claim import FolderClaim
@@ -166,10 +164,11 @@ class Sweep:
         """On a cluster: look at all that was written. Whether anything has to be run again."""
         if self.compares_here or self._verify == "none":
             return False
+        storage = self.folder.storage
 
         def by_tasks(segments: Sequence[SweepSegment]) -> list[str | None]:
             parts = [segments[at : at + COMPARED] for at in range(0, len(segments), COMPARED)]
-            found = mapped(spark, partial(_problems, self.folder.storage), parts)
+            found = mapped(spark, lambda part: [segment.problem(storage) for segment in part], parts)
             return [problem for part in found for problem in part]
 
         damaged = self.folder.mend(True, by_tasks)
@@ -267,20 +266,11 @@ class Sweep:
             return
         look = self._look(SweepFolder(self.folder.storage), time.monotonic())
         seconds = POLL_SECONDS if self.folder.storage.path is not None else POLL_SECONDS_REMOTE
-        ended = threading.Event()
-
-        def tell() -> None:
-            while not ended.wait(seconds):
-                progress(next(look))
-
         progress(next(look))
-        thread = threading.Thread(target=tell, name="sweep-progress", daemon=True)
-        thread.start()
         try:
-            yield
+            with repeated(seconds, lambda: progress(next(look))):
+                yield
         finally:
-            ended.set()
-            thread.join()
             progress(next(look))
 
     def _missing(self, records: Mapping[str, RunRecord]) -> list[Item]:
@@ -362,10 +352,6 @@ class Sweep:
 
     def _mend(self) -> list[str]:
         return self.folder.mend(digests=self.compares_here and self._verify != "none")
-
-
-def _problems(storage: Storage, segments: Sequence[SweepSegment]) -> list[str | None]:
-    return [segment.problem(storage) for segment in segments]
 
 
 def run_sweeps(master: str | None, sweeps: Sequence[Sweep]) -> None:
