@@ -177,6 +177,8 @@ def advertise(type: str, seconds: float | None, socket: "NodePlace") -> None:
 @click.option("--sql", help="An SQL condition on the attributes.")
 @click.option("--type", help="An event type and those below it.")
 @click.option("--xpath", help="An XPath on XML events.")
+@click.option("--near", metavar="M", type=float, help="Within so many metres of --position, by lat and lon.")
+@click.option("--position", metavar="WHERE", help="LAT,LON, gpsd, gpsd:HOST:PORT, or a file with a position.")
 @click.option("--modulator", metavar="NAME", help="What a broker shall make of the events.")
 @click.option("--parameters", metavar="JSON", default="{}", help="Of the modulator.")
 @click.option("-C", "--count", metavar="N", type=int, help="End after so many.")
@@ -194,6 +196,8 @@ def subscribe(
     sql: str | None,
     type: str | None,
     xpath: str | None,
+    near: float | None,
+    position: str | None,
     modulator: str | None,
     parameters: str,
     count: int | None,
@@ -221,6 +225,8 @@ def subscribe(
         seconds=seconds,
         modulator=modulator,
         parameters=parameters,
+        near=near,
+        position=position,
         on_lost=_waits if reconnect or (reconnect is None and sys.stdout.isatty()) else None,
     )
 

@@ -115,6 +115,7 @@ def entered(
 
 class BlockingSubscription(Blocking[ClientSubscription]):
     next = waiting(ClientSubscription.next)
+    move = waiting(ClientSubscription.move)
     __next__ = waiting(ClientSubscription.__anext__)
 
     def __iter__(self) -> "BlockingSubscription":

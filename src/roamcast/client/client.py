@@ -7,7 +7,7 @@ so each subscription gets each event once. A request without an answer fails; th
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack, overload
@@ -31,6 +31,7 @@ from roamcast.client.asking import (
     reached_of,
     receipt_of,
 )
+from roamcast.client.near import FollowedCircle, Position, positions
 from roamcast.errors import EventError, InputError, RoamcastError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.units import NodeId, micros, seconds
@@ -169,11 +170,24 @@ class ClientSubscription(AnswerInbox[Message]):
         self._had = SeenEvents()
         self._waiting_max = waiting_max
         self._closed = False
+        self._circle: FollowedCircle | None = None
 
     async def next(self, timeout: float | None = None) -> Message:
         """The next message; TimeoutError after `timeout` seconds."""
         async with asyncio.timeout(timeout):
             return await anext(self)
+
+    def follow(self, circle: FollowedCircle) -> None:
+        """From now on `move` says where it is."""
+        self._circle = circle
+
+    async def move(self, latitude: float, longitude: float) -> None:
+        """This program is somewhere else, in degrees: a subscription with `near` follows, where it must."""
+        if self._circle is None:
+            raise InputError("move", "is for subscriptions with near")
+        if (wanted := self._circle.around(latitude, longitude)) is not None and not self._closed:
+            self.wanted = wanted
+            await self._client.renew(self)
 
     async def close(self) -> None:
         """End the subscription; what has arrived can still be taken."""
@@ -408,20 +422,49 @@ class Client:
         xpath: str | None = None,
         modulator: "ModulatorSpec | None" = None,
         waiting_max: int = WAITING_MAX,
+        near: float | None = None,
+        position: Position | str | None = None,
     ) -> AsyncIterator[ClientSubscription]:
         """A subscription for the length of the block. All conditions that are given must hold.
 
+        `near`: only events whose `lat` and `lon` are within so many metres of `position`: a pair of degrees
+        that `subscription.move` changes, or where to look for it (`near.py`).
+
         With a `modulator`, its output, computed in a broker, comes instead of the events, if the node's
         strategy supports modulators (`docs/use/modulators.md`)."""
-        subscription = await self.open_subscription(
-            filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath),
-            modulator=modulator,
-            waiting_max=waiting_max,
-        )
+        is_bare = near is not None and (wanted, topic, sql, type, xpath) == (None,) * 5
+        asked = None if is_bare else filter_from(wanted, topic=topic, sql=sql, type=type, xpath=xpath)
+        circle, places, follower = None, None, None
+        if near is not None:
+            circle = FollowedCircle(asked, near)
+            if position is None:
+                raise InputError("near", "needs a position: degrees, gpsd or a file")
+            if isinstance(position, str):
+                places = positions(position)
+            first = await anext(places) if places is not None else position
+            assert not isinstance(first, str)
+            asked = circle.around(*first)
+        assert asked is not None
+        subscription = await self.open_subscription(asked, modulator=modulator, waiting_max=waiting_max)
+        if circle is not None:
+            subscription.follow(circle)
+        if places is not None:
+            follower = asyncio.create_task(_follow(subscription, places))
         try:
             yield subscription
         finally:
+            if follower is not None:
+                follower.cancel()
+                await asyncio.gather(follower, return_exceptions=True)
             await subscription.close()
+
+    async def renew(self, subscription: ClientSubscription) -> None:
+        """What it asks for has changed. While the node is away it is remembered."""
+        try:
+            await self._ask(self._subscribe(subscription))
+        except ClientError:
+            if not self.keep:
+                raise
 
     async def open_subscription(
         self, wanted: "Filter", *, modulator: "ModulatorSpec | None" = None, waiting_max: int = WAITING_MAX
@@ -610,6 +653,12 @@ def _encoded(wanted: "Filter") -> bytes:
             "subscription", f"has a filter of {len(encoded)} octets; at most {FILTER_BYTES_MAX} are allowed"
         )
     return encoded
+
+
+async def _follow(subscription: ClientSubscription, places: AsyncGenerator[Position, None]) -> None:
+    async with aclosing(places):
+        async for place in places:
+            await subscription.move(*place)
 
 
 def filter_from(

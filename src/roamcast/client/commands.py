@@ -147,15 +147,21 @@ def subscribe(
     modulator: str | None = None,
     parameters: str = "{}",
     on_lost: Callable[[str], None] | None = None,
+    near: float | None = None,
+    position: str | None = None,
 ) -> None:
     """Show each message as it comes; ends after `count` messages or `seconds`, or when the node stops. With
     `on_lost`, which is told when it stops, it waits for the node and goes on."""
-    wanted = filter_from(topic=topic, sql=sql, type=type, xpath=xpath)
+    if near is None and position is not None:
+        raise InputError("--position", "is for --near")
+    given: dict[str, Any] = {"topic": topic, "sql": sql, "type": type, "xpath": xpath}
+    if near is None:  # what is wrong is said before a node is looked for
+        given = {"wanted": filter_from(**given)}
     function = None if modulator is None else _modulator(modulator, parameters)
 
     async def listen(client: Client) -> None:
         shown = 0
-        async with client.subscribe(wanted, modulator=function) as messages:
+        async with client.subscribe(**given, modulator=function, near=near, position=position) as messages:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while count is None or shown < count:
