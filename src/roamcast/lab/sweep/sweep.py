@@ -397,8 +397,8 @@ class Replication(NamedTuple):
     Every cell begins with the same few seeds. After each round a cell whose interval is still too wide gets
     as many more as its present spread asks for, at most as many as it has, so that few rounds are needed and
     none goes far astray. The rule looks at results before it decides to stop, so an interval that is called
-    95% covers a little less (`docs/study/lab.md` has measured figures; Chow and Robbins 1965 for the limit of
-    narrow ones).
+    95% covers a little less (`tests/lab/sweep/test_replication.py` measures it; Chow and Robbins 1965 for the
+    limit of narrow ones).
     """
 
     half_width: float

@@ -16,7 +16,7 @@ To read in this order, with the paper's words for what is inside:
 *Check-out*.
 - `part.py`: what the parts share. `strategy.py`: the parts put together.
 
-`docs/protocols/chapar.md` goes through the paper section by section, with departures and what was added. Left
+`docs/protocols/papers.md` goes through the paper, `chapar.md` beside it has departures and additions. Left
 out: the technical report's details that the paper only cites; the choice of ciphers for encrypted events.
 """
 

@@ -3,8 +3,8 @@
 Two named sets. `paper` is the paper's letter: its values, or values of our choice where it gives none, and a
 unicast for each receiver. `prompt`, the default, is the same protocol, but it reacts at once to what the link
 layer and its neighbours report instead of waiting for the next interval, serves several receivers by one
-broadcast, and its tables have a size for today's devices. `docs/protocols/chapar.md` compares the two by
-measurement.
+broadcast, and its tables have a size for today's devices. `docs/protocols/chapar.md` says what
+each part is for.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple
@@ -96,7 +96,7 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     fmt_lists: FmtLists | None = None
     # Two brokers that become neighbours compare their tables at once, not at the next interval.
     meeting_check: bool | None = None
-    # Seconds that a dismissed broker keeps its tables. Ours; measured, see docs/protocols/chapar.md.
+    # Seconds that a dismissed broker keeps its tables. Ours: docs/protocols/chapar.md has what it saves.
     dismissal_transient_time: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
     # Routes change all the time while nodes move, and each look makes the underlay compute them. So:
     role_interval: Seconds | None = None  # at most one look for brokers in this time (seconds)

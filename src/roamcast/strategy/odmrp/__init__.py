@@ -1,7 +1,7 @@
 """Pub/Sub ODMRP: content-based subscriptions carried by an on-demand multicast mesh.
 
 Follows E. Yoneki and J. Bacon, *Dynamic Group Communication in Mobile Peer-to-Peer Environments* (SAC
-2005), over ODMRP as its Internet draft describes it. docs/protocols/odmrp.md goes through the paper and lists
+2005), over ODMRP as its Internet draft describes it. docs/protocols/odmrp.md lists
 the departures; docs/protocols/odmrp-summaries.md is about the summaries. In the order to read:
 
 - `options`: the parameters;

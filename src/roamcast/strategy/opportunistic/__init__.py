@@ -1,5 +1,5 @@
 """Opportunistic overlays and channels (Chen, Schwan and Zhou): brokers, home brokers and modulators that
-follow the network. `docs/protocols/opportunistic.md` says what is where; to read in this order:
+follow the network. `docs/protocols/papers.md` says what of the works is where; to read in this order:
 
 - `messages.py`: what nodes say to each other. `stream.py`: letters between two nodes, in order and once.
   `envelope.py`: how they get there, several in one frame.

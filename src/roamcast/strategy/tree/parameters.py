@@ -38,7 +38,7 @@ TreePreset: TypeAlias = Literal["walking", "driving", "prompt", "sample"]
 
 class TreeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user may choose; times in seconds. None: as the preset says. Defaults without a source are
-    chosen by us; docs/protocols/tree-routing.md has measurements with them."""
+    chosen by us, by runs of `roamcast demo` and of the figure `odmrp/mobility`."""
 
     # Content-based routing.
 
@@ -149,7 +149,7 @@ PRESETS: dict[TreePreset, OverlayParameters] = {
 WINDOW: Micros = 120 * SECOND  # chosen by us; longer reacts later and counts more evenly
 # Links lost per node and second. Not from tables 6.5 to 6.11: this tree loses a fifth of the links that the
 # work counts in the same scenarios, and where links are lost at all, looking for other partitions more often
-# pays among walkers too (docs/protocols/tree.md). One loss within the window gives the middle of both sets.
+# pays among walkers too (`reproduce tree/adaptive`). One loss within the window gives the middle of both.
 CALM = 0.0
 RESTLESS = 2 / 120
 

@@ -15,7 +15,7 @@ from roamcast.client.status import peers_to_text, to_text
 pytestmark = pytest.mark.realtime
 
 QUICK = "presence = 0.2"
-HEALED = 10.0  # seconds, on a busy machine; docs/use/live.md has what was measured
+HEALED = 10.0  # seconds, on a busy machine
 
 
 @pytest.fixture
