@@ -53,7 +53,7 @@ async def test_mqtt_qos_0_is_shed_and_counted_and_qos_1_is_slowed() -> None:
         assert asyncio.get_running_loop().time() - begin >= 0.35
         assert await reader.payloads(3) == [b"0", b"1", b"2"]
         await reader.hears_nothing()
-        assert server.counted("mqtt_dropped_total:server_busy") == 1
+        assert server.counted("mqtt_unpublished_total:server_busy") == 1
         assert pressure.charged == 3
 
 
@@ -68,7 +68,7 @@ async def test_mqtt_qos_1_is_refused_with_a_reason_where_it_would_wait_for_too_l
         assert (await writer.answer()).reason == ReasonCode.QUOTA_EXCEEDED
         writer.say(PingRequest())
         await writer.expect(PingResponse)
-        assert server.counted("mqtt_dropped_total:mesh_busy") == 2
+        assert server.counted("mqtt_unpublished_total:mesh_busy") == 2
 
 
 def test_a_local_client_is_told_what_was_shed_and_slowed_where_nothing_may_be_lost(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ async def test_an_mqtt_user_publishes_and_subscribes_where_he_may() -> None:
         assert allowed is not None and allowed.reason == 0
         assert refused is not None and refused.reason == ReasonCode.NOT_AUTHORIZED
         assert await ada.payloads(2) == [b"1", b"4"]
-        assert server.counted("mqtt_dropped_total:not_authorized") == 2
+        assert server.counted("mqtt_unpublished_total:not_authorized") == 2
         await ada.publish("command/7", b"go", qos=1)
         assert await probe.payloads(1) == [b"go"]
         will = Will("command/7", b"boom")

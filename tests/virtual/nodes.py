@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.virtual import ledger
 from tests.virtual.clients import ModelClient
 from tests.virtual.disk import VirtualDisk
 from tests.virtual.model import Model
@@ -109,6 +110,9 @@ class VirtualWorld:
     def check(self) -> None:
         """All that must be true now, if the world has been quiet for long enough."""
         problems = [*self.timeline.faults, *self.errors, *self.model.problems(self.now)]
+        for machine in self.machines:
+            if machine.node is not None and machine.listener is not None:
+                problems += ledger.problems(machine.name, machine.node.counters)
         assert not problems, f"seed {self.seed}: " + "; ".join(problems[:10])
 
     def _on_killed(self, loop: ProcessLoop) -> None:

@@ -252,7 +252,7 @@ async def test_properties_that_no_event_can_carry_are_refused() -> None:
             answer = await client.publish("a", bytes(3_000), 1, properties=Properties(user_properties=pairs))
             assert answer is not None
             assert answer.reason in (ReasonCode.QUOTA_EXCEEDED, ReasonCode.SUCCESS)
-        assert server.counted("mqtt_dropped_total:quota_exceeded") >= 2
+        assert server.counted("mqtt_unpublished_total:quota_exceeded") >= 2
         await client.hears_nothing()
 
 

@@ -278,7 +278,7 @@ class Connection(Outlet):
         return True
 
     def _on_refused(self, packet: Publish, outcome: PublishOutcome) -> None:
-        self._count("mqtt_dropped_total", outcome.obstacle or label(outcome.reason))
+        self._count("mqtt_unpublished_total", outcome.obstacle or label(outcome.reason))
         if not packet.qos:
             return
         if self.version == V5:
@@ -301,7 +301,7 @@ class Connection(Outlet):
                     session.received.pop(packet_id, None)
                 self._on_taken(answer, reason)
             elif reason >= 0x80:
-                self._count("mqtt_dropped_total", label(reason))
+                self._count("mqtt_unpublished_total", label(reason))
             if not self._large:
                 self.release("large")
 
@@ -351,7 +351,7 @@ class Connection(Outlet):
     def _on_taken(self, answer: PendingAnswer, reason: ReasonCode) -> None:
         """A QoS 2 message of a lasting session is published, or refused."""
         if reason >= 0x80:
-            self._count("mqtt_dropped_total", label(reason))
+            self._count("mqtt_unpublished_total", label(reason))
             if answer in self._answers:
                 self._refuse(answer, reason)
         else:

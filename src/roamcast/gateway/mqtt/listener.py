@@ -81,9 +81,12 @@ class MqttListener:
         counters.gauge("mqtt_clients", self._connected)
         counters.gauge("mqtt_sessions", lambda: len(self.sessions))
         counters.gauge("mqtt_waiting", lambda: sum(session.waiting for session in self.sessions))
+        counters.gauge("mqtt_in_flight", lambda: sum(session.in_flight for session in self.sessions))
         counters.gauge("mqtt_mesh_subscriptions", lambda: len(self.exchange.interests))
         counters.gauge("mqtt_received", lambda: self.exchange.published)
-        counters.gauge("mqtt_delivered", lambda: self.exchange.delivered)
+        counters.gauge("mqtt_matched", lambda: self._notes.matched)
+        counters.gauge("mqtt_delivered", lambda: self._notes.reached)
+        counters.gauge("mqtt_dropped_total", lambda: self._notes.absent, reason="absent")
         if self._listens:
             logger.info("MQTT on %s, port %s", self.options.host, self.port or self.tls_port)
             if self.exchange.qos_max < 2:

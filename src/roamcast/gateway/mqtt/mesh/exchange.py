@@ -91,8 +91,7 @@ class MeshExchange:
         self._members = JsonMembers(
             options.json, lambda reason: node.counters.count("mqtt_json_total", 1, reason=reason)
         )
-        self.published = 0  # messages from clients, and to them; the listener counts the increase
-        self.delivered = 0
+        self.published = 0  # messages from clients, and what was shed of them
 
     def close(self) -> None:
         self._session.close()
@@ -202,12 +201,12 @@ class MeshExchange:
             if error is not None:
                 then(ReasonCode.QUOTA_EXCEEDED)
                 return
+            self.published += 1
             self._node.when_durable(
                 lambda: then(ReasonCode.SUCCESS), lambda _: then(ReasonCode.QUOTA_EXCEEDED)
             )
 
         self._large_bytes += len(payload)
-        self.published += 1
         try:
             sequence = self.reserve(payload) if sequence is None else sequence
             if session.no_local:
@@ -323,6 +322,7 @@ class MeshExchange:
     def _on_delivery(self, delivery: Delivery) -> None:
         event = delivery.event
         if event.publisher != self._number and not is_topic(event.topic):
+            self._notes.matched += 1
             self._notes.on_dropped("topic_name_invalid")  # a client would take it for a protocol error
             return
         attributes = event.attributes
@@ -347,7 +347,6 @@ class MeshExchange:
                 continue  # its own message, and all its subscriptions say no-local
             session, qos, identifiers, retain_as_published, _ = chosen
             session.deliver(message, qos, retained and retain_as_published, identifiers)
-        self.delivered += len(targets)
 
     # Private.
 

@@ -83,6 +83,7 @@ class Notes:
         self._queue_max = queue_max
         self._records = None if node.storage is None else ClientRecords(node.storage)
         self.is_kept = self._records is not None
+        self.matched = self.reached = self.absent = 0
         self.wrote = False  # something that is not durable yet; `MeshExchange.publish` resets and reads it
 
     # The watcher.
@@ -123,6 +124,9 @@ class Notes:
 
     def on_dropped(self, reason: str) -> None:
         self._node.counters.count("mqtt_dropped_total", reason=reason)
+
+    def on_evicted(self) -> None:
+        self._node.counters.count("table_evictions_total", table="mqtt sessions")
 
     def stored(self, event: EventId) -> MeshMessage | None:
         applications, now = self._node.applications, self._node.now()

@@ -44,15 +44,14 @@ class Outlet(PacketStream):
         if asked.receive_maximum is not None:
             self.inflight_max = min(self.inflight_max, asked.receive_maximum)
 
-    def send_plain(self, message: MeshMessage, retain: bool, identifiers: tuple[int, ...]) -> None:
-        if not identifiers and not self._alias_out_max and message.expires_at is None:
-            packet = message.plain(self.version, retain)
-            if not self._packet_size_max or len(packet) <= self._packet_size_max:
-                self.send(packet)
-            else:
-                self._count("mqtt_dropped_total", "packet_too_large")
-        elif not self._send_message(message, retain, 0, identifiers):
-            self._count("mqtt_dropped_total", "packet_too_large")
+    def send_plain(self, message: MeshMessage, retain: bool, identifiers: tuple[int, ...]) -> bool:
+        if identifiers or self._alias_out_max or message.expires_at is not None:
+            return self._send_message(message, retain, 0, identifiers)
+        packet = message.plain(self.version, retain)
+        if self._packet_size_max and len(packet) > self._packet_size_max:
+            return False
+        self.send(packet)
+        return True
 
     def send_outgoing(self, outgoing: UnacknowledgedMessage, duplicate: bool) -> bool:
         flags = duplicate << 3 | outgoing.qos << 1 | outgoing.retain

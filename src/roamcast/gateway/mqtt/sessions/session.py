@@ -100,8 +100,8 @@ class ClientLink(Protocol):
         """Whether the client reads what it is sent."""
         ...
 
-    def send_plain(self, message: MeshMessage, retain: bool, identifiers: tuple[int, ...]) -> None:
-        """QoS 0."""
+    def send_plain(self, message: MeshMessage, retain: bool, identifiers: tuple[int, ...]) -> bool:
+        """QoS 0. False if the client accepts no packet of that size."""
         ...
 
     def send_outgoing(self, outgoing: UnacknowledgedMessage, duplicate: bool) -> bool:
@@ -112,7 +112,12 @@ class ClientLink(Protocol):
 
 
 class Watcher(Protocol):
-    """Gets the outcomes of messages: the durable side of a session and its counters."""
+    """Gets the outcomes of messages: the durable side of a session and its counters. Every message for a
+    client has `reached` it, is dropped with a reason, or still here: so the counters of a node add up."""
+
+    matched: int
+    reached: int
+    absent: int  # of QoS 0, for clients that were away: dropped too, and as many as there are sessions
 
     def on_waiting(self, session: "MqttSession", outgoing: UnacknowledgedMessage) -> None:
         """The message waits: written down if the session is durable."""
@@ -199,6 +204,10 @@ class MqttSession:
     def waiting(self) -> int:
         return len(self._queue) + len(self._deferred)
 
+    @property
+    def in_flight(self) -> int:
+        return len(self._inflight)
+
     def unacknowledged(self) -> list[UnacknowledgedMessage]:
         """All that the client may not have, oldest first."""
         return [*self._inflight.values(), *self._queue]
@@ -211,18 +220,25 @@ class MqttSession:
         """A message for this client, at the lower of its own QoS and the subscription's."""
         link = self.link
         qos = message.qos if message.qos < granted_qos else granted_qos
+        watcher = self._watcher
         if not qos:
+            watcher.matched += 1
             if link is None:
-                return  # absent: QoS 0 messages are not queued
+                watcher.absent += 1  # QoS 0 messages are not queued
+                return
             if link.is_writable:
-                link.send_plain(message, retain, identifiers)
+                if link.send_plain(message, retain, identifiers):
+                    watcher.reached += 1
+                else:
+                    watcher.on_dropped("packet_too_large")
                 if message.memorized is not None:
                     self._watcher.on_done(self, message, None)
             else:
-                self._watcher.on_dropped("slow")
+                watcher.on_dropped("slow")
             return
         if self.had and message.memorized is not None and message.memorized[0] in self.had:
             return
+        watcher.matched += 1
         outgoing = UnacknowledgedMessage(message, qos, retain, identifiers, self._clock())
         if link is not None and not self._queue and self._has_room(link):
             self._send(link, outgoing)
@@ -234,13 +250,18 @@ class MqttSession:
         self.is_ended = True
         for outgoing in self.unacknowledged():
             self._disown(outgoing)
+            self._watcher.on_dropped("session_ended")
         for deferred in self._deferred:
             self._owed.remove(deferred.event)
+            self._watcher.on_dropped("session_ended")
+        self._inflight.clear()
+        self._queue.clear()
         self._deferred.clear()
 
     def restore(self, outgoing: UnacknowledgedMessage) -> None:
         """A message of an earlier boot of this node; it is already stored."""
         self._own(outgoing)
+        self._watcher.matched += 1
         if outgoing.packet_id:
             self._inflight[outgoing.packet_id] = outgoing
             return
@@ -249,6 +270,7 @@ class MqttSession:
 
     def restore_released(self, packet_id: int) -> None:
         """A QoS 2 message whose PUBREL was on its way."""
+        self._watcher.matched += 1
         self._inflight[packet_id] = UnacknowledgedMessage(
             MeshMessage("", b"", 2), 2, False, (), self._clock(), packet_id, is_sent=True, released=True
         )
@@ -263,9 +285,9 @@ class MqttSession:
             if outgoing.released:
                 link.send_release(outgoing.packet_id)
             elif self._is_over(outgoing.message) and not (outgoing.qos == 2 and outgoing.is_sent):
-                self._finish(
-                    outgoing
-                )  # one that the client may have begun to receive goes on (section 4.3.3)
+                # One that the client may have begun to receive goes on (section 4.3.3).
+                self._watcher.on_dropped("expired")
+                self._finish(outgoing)
             else:
                 self._transmit(link, outgoing)
         self.pump()
@@ -288,6 +310,7 @@ class MqttSession:
         outgoing = self._inflight.get(packet_id)
         if outgoing is None or outgoing.qos != qos:
             return False
+        self._watcher.reached += 1
         self._finish(outgoing)
         if self._queue or self._deferred:
             self.pump()
@@ -365,6 +388,7 @@ class MqttSession:
 
     def _enqueue(self, outgoing: UnacknowledgedMessage) -> None:
         if self.is_ended:
+            self._watcher.on_dropped("session_ended")
             return
         size = outgoing.message.size
         if (self.link is None or self._deferred or self._is_full(size)) and self._defer(outgoing):

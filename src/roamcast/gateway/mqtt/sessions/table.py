@@ -215,7 +215,7 @@ class Sessions:
         absent = [session for session in self._sessions.values() if session.expires_at is not None]
         if not absent:
             return False
-        self._notes.on_dropped("sessions_full")
+        self._notes.on_evicted()
         self._end(min(absent, key=lambda session: session.expires_at or 0))
         return True
 
