@@ -30,6 +30,8 @@ MAPS = {
     "chapar": ({}, "t=20.2"),
     "opportunistic": ({"roles.brokers": "6"}, "t=24.9"),
     "epidemic": ({}, "t=19.6&event=2:19"),
+    "flooding": ({}, "t=19.6&event=2:19"),
+    "directed": ({"roles.subscribers": "[14, 19, 20]"}, "t=19.6&event=2:19"),
 }
 # The moving one: an event of the walkers with `epidemic`, slowed down a hundred times.
 MOVING = "event=2:19", 19.355, 0.0013, 30  # event, first instant, step in seconds, frames

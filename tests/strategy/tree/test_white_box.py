@@ -1,9 +1,12 @@
 """The five white-box cases of section 6.1.3, with the edges that the work says they cover.
 
 The control-flow diagrams (fig. 6.3 to 6.8) are not in the text, so the meaning of an edge is taken from
-the cases that name it; `edges` below is that reading, and `docs/protocols/tree.md` has it as a table. D.3
-cannot be told from D.2 and D.4. In case 5 the text (node 1 joins by node 4) and the listed edges (the
-activation ends at node 5) disagree; the text is followed.
+the cases that name it; `edges` below is that reading: A losing a neighbour (1 upstream, 2 downstream,
+3 replies, 4 none: lead, 5 link here, 6 link elsewhere), B leading (1 hello, 2 gives up leading, 3 by
+yielding, 4 end of a join), C request (1 passed on, 2 answered), D reply (1 rewritten, 2 and 4 passed on),
+E activation (1 received, 2 first sent, 3 passed on, 4 ends here), F next link of an activation (1 stands,
+2 opened). D.3 cannot be told from D.2 and D.4. In case 5 the text (node 1 joins by node 4) and the listed
+edges (the activation ends at node 5) disagree; the text is followed.
 """
 
 from collections import Counter
