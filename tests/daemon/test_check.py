@@ -92,3 +92,11 @@ def test_the_command_ends_with_1_where_something_keeps_the_device_from_working(t
     ended = call(path)
     assert ended.exit_code == 1 and "air.prot: is no known key (did you mean `port`?)" in ended.stdout
     assert len(ended.stdout.splitlines()) == 1
+
+
+def test_files_that_a_device_names_and_lacks_are_told(tmp_path: Path) -> None:
+    path = write_fresh(tmp_path / "hut.toml", interface="eth0")
+    names = '[mqtt]\nport = 0\ntls_client_authority = "team.pem"\n[web]\nport = 0\ntiles = "alps"\n'
+    path.write_text(path.read_text() + names)
+    lacking = [line for line in wrong(said(path)) if line.startswith("error file")]
+    assert [line.split()[2].rpartition("/")[2] for line in lacking] == ["team.pem", "alps"]

@@ -58,8 +58,12 @@ def _file(path: Path, config: Config) -> Iterator[DeviceFinding]:
     if clear := clear_passwords(config):
         hint = "`roamcast key password` makes hashes"
         yield DeviceFinding("warning", "file", f"{path} has passwords in clear ({', '.join(clear)}); {hint}")
-    named = [] if config.mqtt is None else [config.mqtt.tls_certificate, config.mqtt.tls_key]
-    named += [] if config.web is None else [config.web.tls_certificate, config.web.tls_key]
+    named = (
+        []
+        if config.mqtt is None
+        else [config.mqtt.tls_certificate, config.mqtt.tls_key, config.mqtt.tls_client_authority]
+    )
+    named += [] if config.web is None else [config.web.tls_certificate, config.web.tls_key, config.web.tiles]
     named += [] if config.bridge is None else [config.bridge.tls_authority, config.bridge.password_file]
     for name in filter(None, named):
         if not os.access(path.parent / name, os.R_OK):

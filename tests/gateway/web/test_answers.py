@@ -71,6 +71,13 @@ async def test_tiles_come_from_their_folder_and_nothing_else_does(tmp_path: Path
             assert (await served.asked(get(f"/tiles/{path}", **who))).status == 404
 
 
+@in_loop
+async def test_a_node_starts_without_its_tiles(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving_web(tiles="nowhere") as served:
+        assert (await served.asked(get("/tiles.json"))).status == 404
+        assert "web.tiles: nowhere: No such file or directory; the map has no ground" in caplog.text
+
+
 def test_a_folder_without_tiles_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"web.tiles.* has no tiles; allowed: a folder of"):
         Tiles(tmp_path)

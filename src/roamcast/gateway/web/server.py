@@ -511,9 +511,13 @@ class WebServer:
         device may be asked by any name, because there is nothing that a stranger's page could use."""
         self.options = options
         self.policy = WebPolicy(options, users, any_host=any_host)
-        tiles = Tiles(base / options.tiles) if options.tiles else None
-        if tiles is not None:
-            documents = {**documents, "/tiles.json": Document(JSON, lambda: tiles.about)}
+        tiles = None
+        try:
+            tiles = found = Tiles(base / options.tiles) if options.tiles else None
+            if found is not None:
+                documents = {**documents, "/tiles.json": Document(JSON, lambda: found.about)}
+        except InputError as error:  # no reason to keep a device off the mesh
+            logger.warning("%s; the map has no ground", error)
         self.answers = WebAnswers(self.policy, Pages(page) if options.page else None, documents, tiles)
         self.port = 0  # once started
         self._counters = counters
