@@ -11,7 +11,6 @@ Nodes are called by their names of two octets (`kit/cover.py`). An entry has fou
     | name 16 | hops 4 | number 4 | next hop's number, the lowest 8 |
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from roamcast.host import Host
@@ -20,10 +19,10 @@ from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.units import SECOND, Micros, NodeId
 
 # Chosen by us.
-RENEWED_EVERY: Micros = 8 * SECOND
-LASTS_FOR: Micros = 3 * RENEWED_EVERY
+RENEWED_EVERY: Micros = 12 * SECOND
+LASTS_FOR: Micros = 5 * RENEWED_EVERY // 2
 LOST_LATELY: Micros = 60 * SECOND  # a subscriber lost for less may be met by whoever carries its events
-WHOLE_TURNS = 2  # beacons with all entries, for a new neighbour
+WHOLE_TURNS = 1  # beacons with all entries, for a new neighbour
 GONE = 15  # hops: there is no way; as far, or farther, nobody is directed
 ENTRY_BYTES = 4
 TOLD_MAX = 250  # entries in one beacon; the nearest
@@ -57,6 +56,7 @@ class Distances:
         self._lost_at: BoundedDict[int, Micros] = BoundedDict(NAMES_MAX, unreported)
         self._own: dict[int, DistanceEntry] = {}
         self._is_old = False  # the own ones have to be computed anew
+        self._ends_at: Micros = 0  # the first of them
         self._told: dict[int, tuple[int, int]] = {}
         self._whole_turns = 0
         self.told_until: Micros = 0  # this node wants to be found
@@ -154,27 +154,30 @@ class Distances:
 
     def _current(self) -> dict[int, DistanceEntry]:
         now = self._host.now()
-        if self._newest and now - min(heard_at for _, heard_at in self._newest.values()) > LASTS_FOR:
-            self._is_old = True
-        if self._is_old:
+        if self._is_old or now > self._ends_at:
             self._is_old = False
             before = self._own
-            self._own = dict(self._nearest(now))
+            self._own = self._nearest(now)
             for name in before.keys() - self._own.keys():
                 self._lost_at[name] = now
             for name in self._own.keys() & self._lost_at.keys():
                 del self._lost_at[name]
         return self._own
 
-    def _nearest(self, now: Micros) -> Iterator[tuple[int, DistanceEntry]]:
+    def _nearest(self, now: Micros) -> dict[int, DistanceEntry]:
         """The shortest way to each subscriber, by neighbours that say so and whose way does not lead here."""
         for name in [name for name, newest in self._newest.items() if now - newest.heard_at > LASTS_FOR]:
             del self._newest[name]
-        best: dict[int, tuple[int, NodeId]] = {}
+        oldest = min((heard_at for _, heard_at in self._newest.values()), default=now)
+        self._ends_at = oldest + LASTS_FOR
+        newest = {name: number for name, (number, _) in self._newest.items()}
+        me, best = self._host.node & 255, dict[int, DistanceEntry]()
         for node in sorted(self.neighbours()):
-            for name in self._near[node]:
-                hops = self.by(node, name) + 1
-                if hops < best.get(name, (GONE, 0))[0]:
-                    best[name] = hops, node
-        for name, (hops, node) in best.items():
-            yield name, DistanceEntry(hops, self._newest[name].number, node & 255)
+            for name, (hops, number, via) in self._near[node].items():
+                # As `by`, without a call for each.
+                known = best.get(name, NO_WAY)
+                if hops + 1 >= known.hops or (hops > 1 and via == me) or name not in newest:
+                    continue
+                if (newest[name] - number) % NUMBERS <= 1:
+                    best[name] = DistanceEntry(hops + 1, newest[name], node & 255)
+        return best

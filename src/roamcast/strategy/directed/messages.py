@@ -109,7 +109,7 @@ class Rider(NamedTuple):
     def decode(cls, octets: bytes) -> "Rider":
         """Of anything: what is cut short is taken as far as it goes."""
         if not octets:
-            return cls()
+            return NOTHING
         which, at = octets[0], 1
         parts = []
         for bit, size in ((1, HOLDINGS_BYTES), (2, FINGERPRINT_BYTES)):
@@ -124,6 +124,9 @@ class Rider(NamedTuple):
         rest = octets[at + size :]
         marks = tuple(rest[i] << 8 | rest[i + 1] for i in range(0, len(rest) - 1, MARK_BYTES))
         return cls(parts[0], parts[1], entries, marks, bool(which & 8))
+
+
+NOTHING = Rider()
 
 
 def mark_of(fingerprint: int) -> int:
