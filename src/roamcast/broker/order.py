@@ -138,7 +138,7 @@ class HeldBack:
         return self._first.get(publisher, sequence) < sequence
 
     def has_room(self, size: int) -> bool:
-        """Whether one more may wait, of so many octets in the store."""
+        """Whether one more event of so many octets may wait."""
         count, octets = self._count + (size > 0), self._bytes + size
         return (
             len(self._held) < HELD_MAX

@@ -57,8 +57,8 @@ def place_test(place: Within) -> Callable[[Value, Value], bool | None]:
 
 
 def squared_chord(metres: float) -> float:
-    """Of the unit sphere. Chords grow with distances, so comparing them is comparing distances; as a
-    difference of coordinates a chord is exact to nanometres, near and far, at the poles too."""
+    """The squared chord of the unit sphere over this distance. Chords grow with distances, so comparing
+    chords compares distances; a difference of coordinates is exact to nanometres, at the poles too."""
     return 4 * sin(min(metres / (2 * EARTH_RADIUS), pi / 2)) ** 2
 
 

@@ -154,7 +154,7 @@ def texts_between(first: str, end: str | None) -> ValueSet:
 
 
 def spans(cuts: Cuts) -> Iterator[tuple[Cut, Cut]]:
-    """Each run of members, as the cuts before and after it."""
+    """Each run of consecutive members, given by the cuts before and after it."""
     return zip(cuts[::2], cuts[1::2], strict=True)
 
 

@@ -54,7 +54,7 @@ class Replica(Generic[Key, Record]):
         return [key for key, record in self.records.items() if record.version > theirs.get(key, -1)]
 
     def older_than(self, theirs: Mapping[Key, int]) -> list[Key]:
-        """What a node with these versions has, and is lacking here."""
+        """The records of which a node with these versions has a newer one, or that are missing here."""
         return [key for key, version in theirs.items() if version > self.version(key)]
 
     def forget(self, is_over: Callable[[Key, Record], bool]) -> list[Key]:

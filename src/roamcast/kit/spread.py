@@ -322,6 +322,6 @@ class Spreading(MessageLayer):
         return self.repair.fingerprint()
 
     def _on_forgotten(self, event: EventId, _: object) -> None:
-        """A recent event had to go before its time; without neighbours nobody would have asked for it."""
+        """A recent event was evicted early. Without neighbours nobody would have asked for it."""
         if self.around.known:
             self.messenger.overflow("copy", "recent_max", event)

@@ -43,7 +43,7 @@ class Propagation:
         self._told.discard(peer)
 
     def news(self, letter: TopologyLetter, held: Micros) -> Iterator[tuple[NodeId, BoardEntry]]:
-        """Step 3: what of it is newer than what stands here."""
+        """Step 3: the part of an update that is newer than what stands here."""
         now = self._host.now()
         for row in letter.rows:
             known = self._items.get(row.node)
