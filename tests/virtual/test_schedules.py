@@ -19,6 +19,7 @@ MENDED = {
     7_114: ("opportunistic", "what a full disk refused was not offered again"),
     9_083: ("odmrp", "the first number that a full disk could not reserve ended the Join Requests"),
     9_153: ("tree", "a link that stood through a cut: offers ended while it lasted"),
+    12_141: ("chapar", "a restarted node gave out a packet identifier that its client had not released"),
 }
 
 

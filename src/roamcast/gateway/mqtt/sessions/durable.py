@@ -22,7 +22,7 @@ from roamcast.broker.store import StoreFullError
 from roamcast.event import EventId
 from roamcast.gateway.mqtt.mesh.mapping import MeshMessage
 from roamcast.gateway.mqtt.packets.values import SubscriptionRequest, Will
-from roamcast.gateway.mqtt.sessions.session import MqttSession, UnacknowledgedMessage
+from roamcast.gateway.mqtt.sessions.session import PACKET_IDS, MqttSession, UnacknowledgedMessage
 from roamcast.gateway.node import GatewayNode
 from roamcast.runtime.live.storage.clients import ClientRecords
 from roamcast.runtime.live.storage.database import CLOCK_SET
@@ -124,6 +124,11 @@ class Notes:
 
     def on_dropped(self, reason: str) -> None:
         self._node.counters.count("mqtt_dropped_total", reason=reason)
+
+    def any_packet_id(self) -> int:
+        """For the first message after a restart. A client may wait for the release of one that no full disk
+        could take note of, and would take another of that identifier for a copy."""
+        return self._node.world.random.randrange(PACKET_IDS)
 
     def on_evicted(self) -> None:
         self._node.counters.count("table_evictions_total", table="mqtt sessions")

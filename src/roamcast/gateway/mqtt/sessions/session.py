@@ -184,7 +184,7 @@ class MqttSession:
         self._queue_messages_max = queue_messages_max
         self._queue_bytes_max = queue_bytes_max
         self._inflight: dict[int, UnacknowledgedMessage] = {}  # by packet identifier, in the order of sending
-        self._last_packet_id = 0
+        self.last_packet_id = 0
 
     # Questions.
 
@@ -337,10 +337,10 @@ class MqttSession:
         return len(self._inflight) < link.inflight_max and link.is_writable
 
     def _send(self, link: ClientLink, outgoing: UnacknowledgedMessage) -> None:
-        packet_id = self._last_packet_id % PACKET_IDS + 1
+        packet_id = self.last_packet_id % PACKET_IDS + 1
         while packet_id in self._inflight:
             packet_id = packet_id % PACKET_IDS + 1
-        self._last_packet_id = outgoing.packet_id = packet_id
+        self.last_packet_id = outgoing.packet_id = packet_id
         self._inflight[packet_id] = outgoing
         self._own(outgoing)
         if outgoing.qos == 2:

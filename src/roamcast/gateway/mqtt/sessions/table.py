@@ -128,6 +128,7 @@ class Sessions:
         for client_id, kept in self._notes.kept_sessions():
             session = self._new(client_id)
             self._fill(session, kept, wall_now)
+            session.last_packet_id = self._notes.any_packet_id()
             restored.append(session)
         for session in restored:
             had = self._notes.delivered(session.client_id)
