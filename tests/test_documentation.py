@@ -16,6 +16,7 @@ DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "roamcast"
 PAGES = sorted(DOCS.rglob("*.md"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+LINKED = [*TEXTS, ROOT / "ARTIFACT.md", ROOT / "CHANGELOG.md"]
 
 # The package that a page's bare file names belong to.
 ABOUT = {
@@ -42,6 +43,7 @@ FOREIGN = {
     "QuotedIdentifiers",
 }
 
+KINDS = ["Added", "Changed", "Deprecated", "Fixed", "Removed", "Security"]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"\s*(?:[-*]|\d+\.) |\|")
 CODE_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -55,7 +57,7 @@ ONE_CLASS = re.compile(
 )  # the whole code: `Attach`, `Node.publish(…)`
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_to_a_page_and_a_heading(page: Path) -> None:
     for link in LINK.findall(prose(page)):
         if "://" in link:
@@ -99,6 +101,17 @@ def test_the_navigation_of_the_site_has_every_page() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"[\w/-]+\.md", navigation)
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    """Keep a Changelog: sections by kind under each release, one line per change."""
+    releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert releases[0].startswith("Unreleased\n")
+    for release in releases:
+        kinds = re.findall(r"^### (.+)$", release, re.MULTILINE)
+        assert kinds and kinds == [kind for kind in KINDS if kind in kinds], release.splitlines()[0]
+        for line in release.split("### ", 1)[1].splitlines():
+            assert not line.startswith(" "), f"one line per change: {line}"
 
 
 def test_wheels_are_named_by_the_version_of_now() -> None:
