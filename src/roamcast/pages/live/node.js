@@ -398,14 +398,14 @@ function showEvents(view) {
     ].filter((words) => words !== "").join(", "),
     span(one.age),
   ]);
-  fillTable("passing", passing, "None lately.", ["text", "tight", "text", "number"]);
+  fillTable("passing", passing, "None lately.", ["text", "text", "text", "number"]);
   const stored = view.stored.map((/** @type {any} */ one) => [
     one.topic || "no topic",
     `${nameOf(view.status, one.publisher)}:${one.sequence}`,
     octets(one.size),
     span(one.expires_in),
   ]);
-  fillTable("stored", stored, "None.", ["text", "tight", "number", "number"]);
+  fillTable("stored", stored, "None.", ["text", "text", "number", "number"]);
   const more = view.status.events_stored - view.stored.length;
   const where = view.status.storage ? "on disk" : "in memory, so a restart loses them";
   byId("stored-note", HTMLElement).textContent =
