@@ -328,7 +328,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "daemon": (718, 7),  # check, init without an editor, members of JSON
     "exchange": (383, 3),
     "filter": (2_757, 22),  # WITHIN
-    "gateway": (4_891, 34),  # members of JSON as attributes, plain HTTP, tiles; outcomes of messages counted, identifiers
+    "gateway": (4_891, 34),  # members of JSON, plain HTTP, tiles, counts, identifiers
     "kit": (1_299, 15),  # events that are not for all, for `directed`
     "lab": (9_978, 95),  # what workers need packed by a command, lost writes told
     "modulator": (234, 4),
