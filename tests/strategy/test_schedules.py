@@ -10,6 +10,8 @@ CONDITIONS = {
     "partitions": Conditions("epidemic", small=EPIDEMIC_SMALL),
     "crashes": Conditions("epidemic", epochs=6, crashes=True, small=EPIDEMIC_SMALL),
     "loss": Conditions("epidemic", loss=0.2, stillness=20.0, small=EPIDEMIC_SMALL),
+    "directed": Conditions("directed", stillness=20.0, crashes=True, loss=0.1, small=EPIDEMIC_SMALL),
+    "directed without loss": Conditions("directed", small=EPIDEMIC_SMALL),
     "tree": Conditions("tree", stillness=120.0, crashes=True, loss=0.1),
     "chapar": Conditions("chapar", stillness=60.0, crashes=True, small={"pending_max": (2, 5, 1_000)}),
     "opportunistic": Conditions("opportunistic", stillness=30.0),

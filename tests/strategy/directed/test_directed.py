@@ -1,6 +1,8 @@
 """Where an event goes that few want, and what happens when it cannot go there."""
 
-from roamcast.event import EventId
+import pytest
+
+from roamcast.event import EventId, Publication
 from roamcast.filter import Filter
 from roamcast.strategy.directed import Directed
 from roamcast.strategy.directed.distances import GONE, LOST_LATELY
@@ -120,6 +122,23 @@ def test_lost_frames_are_made_up_for() -> None:
     network.run(10.0)
     got = [(one.node, one.sequence) for one in network.delivered if one.sequence in events]
     assert sorted(got) == sorted((node, sequence) for node in (3, 5) for sequence in events)
+
+
+@pytest.mark.parametrize(("octets", "within"), [(256, 1.0), (0, 6.0)])
+def test_an_event_for_a_neighbour_that_has_gone_is_not_lost(octets: int, within: float) -> None:
+    """1 and 3 are in reach of 0, which broadcasts; 3 has just left towards 8, where nobody has the event. A
+    large one is answered; for a small one 0 has to notice that 3 has gone."""
+    network = Network(9, "directed", links=[(0, 1), (0, 3), (1, 2), (0, 6), (6, 7), (7, 8)])
+    for subscriber in (1, 3):
+        network.subscribe(subscriber, "level > 3")
+    network.run(5.0)
+    network.publish(0, {"level": 9})
+    network.run(10.0)
+    network.connect((3, 8))
+    network.cut((0, 3))
+    event = network.node(0).publish(Publication({"level": 7}, b"x" * octets))
+    network.run(within)
+    assert {one.node for one in network.delivered if one.sequence == event.sequence} == {1, 3}
 
 
 def test_who_subscribes_later_gets_nothing_from_before() -> None:

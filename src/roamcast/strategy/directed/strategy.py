@@ -59,9 +59,12 @@ wanted each, and up to a tenth more when half of them did (seeds 2 and 3)."""
 SETTLED: Micros = 150 * MILLISECOND  # what came later may still be on its way to a neighbour
 OFFER_WAIT: Micros = 40 * MILLISECOND  # at most, before a subscriber is told what it lacks
 OFFERED_MAX = 64  # events in one such message
+ANSWERING_MAX = 2  # receivers, of which those without a duty answer, too, if the event is large:
+ANSWERED_BYTES = 200  # of payload, against the nine of an answer; small events are left to the beacons
 LISTEN: Micros = 10 * MILLISECOND  # for a relay, beside its turn
 ATTEMPTS_MAX = 4  # to find another way; then the event is for all
 WHOLE_EVERY = 8  # beacons: one of so many has the marks of all events
+LOST_WITHIN: Micros = 4 * SECOND  # a neighbour that has gone was last heard before that
 LATE: Micros = SECOND // 2  # an event of this age may be older than the subscription that it came for
 FOUND_FOR: Micros = 30 * SECOND  # a subscriber lets itself be found, after an event that few want
 SEEK_EVERY: Micros = 10 * SECOND  # a subscriber that is out of reach is sought
@@ -85,6 +88,7 @@ class Aim(msgspec.Struct, eq=False):
     mark: int
     wanting: frozenset[int]  # by the records here, when it came
     duty: set[int]  # whom this node has to serve, and did not yet
+    direct: set[int]  # whom this node itself has served, and who did not answer
     done: set[int]  # whom it has served, or had served by others
     owed: dict[int, Micros]  # whom it cannot serve, for now, and since when
     awaited: dict[NodeId, set[int]]  # relays that have not been heard yet
@@ -168,7 +172,7 @@ class Directed(Spreading, Strategy):
         super().on_neighbour_down(neighbour)
         self.distances.on_down(neighbour)
         self.interests.on_down(neighbour)
-        self._had.pop(neighbour, None)
+        self._serve_again(neighbour, self._had.pop(neighbour, None))
         self._offers.pop(neighbour, None)
 
     def on_rider(self, neighbour: NodeId, rider: bytes) -> None:
@@ -246,7 +250,10 @@ class Directed(Spreading, Strategy):
             self._took(key, aim)
             self._send_to(to, key, aim, plan.get(to, set()), direct)
         elif receivers:
+            if len(receivers) <= ANSWERING_MAX and len(aim.event.payload) >= ANSWERED_BYTES:
+                plan |= {near[one]: set() for one in sorted(direct) if near[one] not in plan}
             self._send(aim, plan)
+            aim.direct |= direct - set(map(name_number, plan))
             aim.awaited.update(plan)
             if plan:
                 airtime = self.host.airtime(len(aim.event.payload) + AROUND_PAYLOAD)
@@ -307,6 +314,16 @@ class Directed(Spreading, Strategy):
                 aim.duty |= back
                 self._turns.add(key, aim, random_below(self.host, OFFER_WAIT))
 
+    def _serve_again(self, neighbour: NodeId, had: "Had | None") -> None:
+        """A subscriber has gone: what it was sent since its last beacons may not have reached it."""
+        name, since = name_number(neighbour), self.host.now() - LOST_WITHIN if had is None else had.until
+        for key, aim in self._current_aims():
+            if aim.arrived > since and name in aim.direct:
+                aim.direct.discard(name)
+                aim.done.discard(name)
+                aim.duty.add(name)
+                self._turns.add(key, aim, random_below(self.host, OFFER_WAIT))
+
     def _on_record(self, owner: NodeId) -> None:
         """An interest that is new here: what this node published a moment ago may have missed it."""
         name = name_number(owner)
@@ -341,14 +358,13 @@ class Directed(Spreading, Strategy):
             if type(copy) is DirectedTo and mine & aim.done and sender != aim.giver:
                 self._give_to_all(key, aim)  # it comes back
                 return
-            mine = mine - aim.done - {name_number(self.host.node)}
-            if mine and copy.hops + 1 < self._hop_limit:
-                aim.duty |= mine
+            if place is not None:
+                if copy.hops + 1 < self._hop_limit:
+                    aim.duty |= mine - aim.done - {name_number(self.host.node)}
                 aim.giver = sender
                 aim.is_listened_for = type(copy) is DirectedCopy
-                self._turns.add(key, aim, turn(self.host, place or 0, event))
-                return
-        if place is not None and type(copy) is DirectedCopy:
+                self._turns.add(key, aim, turn(self.host, place, event))
+        elif place is not None and type(copy) is DirectedCopy:
             self.messenger.send(Took(*key))
 
     def deliver(self, event: Event, hops: int, age: Micros) -> bool:
@@ -375,6 +391,7 @@ class Directed(Spreading, Strategy):
             wanting,
             set(),
             set(),
+            set(),
             {},
             {},
         )
@@ -396,12 +413,17 @@ class Directed(Spreading, Strategy):
             aim.awaited.pop(sender, None)
 
     def _on_silence(self, key: EventId) -> None:
-        """These relays were not heard: once more, to each alone."""
+        """These were not heard: once more, to each alone; to one without a duty just a word."""
         aim = self._aims.get(key)
         if aim is not None:
             awaited, aim.awaited = aim.awaited, {}
             for relay, duty in awaited.items():
-                self._send_to(relay, key, aim, duty, set())
+                own = {name_number(relay)} & aim.wanting
+                if duty:
+                    self._send_to(relay, key, aim, duty, own)
+                else:
+                    failed = partial(self._on_failure, relay, key, own)
+                    self.messenger.send(Lacking(relay, runs_of([key])), relay, on_failure=failed)
 
     def _on_failure(self, neighbour: NodeId, key: EventId, duty: set[int], why: SendFailure) -> None:
         aim = self._aims.get(key)
