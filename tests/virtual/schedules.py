@@ -18,7 +18,7 @@ from roamcast.gateway.mqtt.packets.values import V3_1_1, V5
 from roamcast.strategy import STRATEGIES
 
 # A new strategy stands here once its schedules pass; every seed then draws anew.
-DRAWN = ("chapar", "epidemic", "flooding", "odmrp", "opportunistic", "tree")
+DRAWN = ("chapar", "directed", "epidemic", "flooding", "odmrp", "opportunistic", "tree")
 QUIET = 150.0  # seconds after which nothing more will arrive
 FAULTS = (
     "kill",
