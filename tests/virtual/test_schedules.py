@@ -133,6 +133,28 @@ def test_a_subscribers_node_that_dies_at_a_write_lacks_nothing_afterwards(strate
             world.check()
 
 
+@pytest.mark.parametrize("strategy", HANDING_OVER)
+def test_a_cut_that_is_too_short_to_be_noticed_loses_nothing(strategy: str) -> None:
+    """The link stands all the time, so nothing is new to anybody when the cut ends."""
+    for cut in (0.5, 1.5, 2.5, 4.0, 6.0):
+        with VirtualWorld(int(10 * cut)) as world:
+            one, other = (world.machine(name, strategy=strategy) for name in "ab")
+            world.link(one, other)
+            one.start()
+            other.start()
+            subscriber, publisher = world.client(other, "sub"), world.client(one, "pub")
+            subscriber.subscribe("t/#")
+            world.run(15.0)
+            world.link(one, other, is_up=False)
+            for number in range(6):
+                publisher.publish("t/x", 1 + number % 2, size=3_000 * (number % 3))
+                world.run(cut / 6)
+            world.link(one, other)
+            world.run(60.0)
+            assert world.model.acknowledged_count == 6
+            world.check()
+
+
 def test_chapar_refuses_what_it_would_not_keep() -> None:
     with VirtualWorld(1) as world:
         machine = world.machine("a", strategy="chapar")
