@@ -193,7 +193,7 @@ class RecentCopy(NamedTuple):
     age: Micros  # at its arrival
     arrived: Micros
     until: Micros
-    fingerprint: int  # 0: it is not for all, so no digest names it
+    fingerprint: int
 
 
 class Holdings:
@@ -211,25 +211,30 @@ class Holdings:
         self._recent: LifetimeDict[EventId, RecentCopy] = LifetimeDict(
             recent_max, on_evicted, lambda copy: copy.until
         )
+        # Those that are not for all: no digest and no fingerprint has them, but who knows of one may ask.
+        self._for_some: LifetimeDict[EventId, RecentCopy] = LifetimeDict(
+            recent_max, on_evicted, lambda copy: copy.until
+        )
         self._recent_time = recent_time
         self._turns = DigestTurns()
 
     def remember(self, event: Event, hops: int, age: Micros, now: Micros, *, is_for_all: bool = True) -> None:
         """A real-time event has come; memorized ones are in the store already."""
         if age < self._recent_time:
-            if self._recent.is_full:
-                self._recent.expire(now)
+            kept = self._recent if is_for_all else self._for_some
+            if kept.is_full or not is_for_all:
+                kept.expire(now)
             key, until = event.id, now - age + self._recent_time
             # As `RecentCopy(…)`, three times as fast.
-            held = (event, hops, age, now, until, event_fingerprint(*key) if is_for_all else 0)
-            self._recent[key] = tuple.__new__(RecentCopy, held)
+            held = (event, hops, age, now, until, event_fingerprint(*key))
+            kept[key] = tuple.__new__(RecentCopy, held)
 
     def find(self, key: EventId, now: Micros) -> Holding | None:
         stored = self._store.find(key)
         if stored is not None:
             left = stored.expires_at - now
             return Holding(stored.event, stored.hops, stored.event.lifetime - left) if left > 0 else None
-        recent = self._recent.get(key)
+        recent = self._recent.get(key) or self._for_some.get(key)
         if recent is None:
             return None
         return Holding(recent.event, recent.hops, recent.age + now - recent.arrived)
@@ -256,8 +261,8 @@ class Holdings:
         return tuple(HeldRuns(publisher, tuple(runs(one))) for publisher, one in self._held(now).items())
 
     def _held(self, now: Micros) -> dict[NodeId, list[int]]:
-        recent = (copy.event.id for copy in self.recent(now) if copy.fingerprint)
-        return by_publisher(chain((stored.event.id for stored in self._store.standing(now)), recent))
+        self._recent.expire(now)
+        return by_publisher(chain((stored.event.id for stored in self._store.standing(now)), self._recent))
 
     def recent(self, now: Micros) -> list[RecentCopy]:
         self._recent.expire(now)
@@ -278,8 +283,6 @@ class Holdings:
         born_by = now + self._recent_time - SETTLED_AFTER
         unsure: list[int] = []
         for copy in self.recent(now):
-            if not copy.fingerprint:
-                continue
             if abs(born_by - copy.until) < UNSURE or copy.until < now + 2 * UNSURE:
                 unsure.append(copy.fingerprint)
             elif copy.until <= born_by:
