@@ -141,6 +141,22 @@ def test_an_event_for_a_neighbour_that_has_gone_is_not_lost(octets: int, within:
     assert {one.node for one in network.delivered if one.sequence == event.sequence} == {1, 3}
 
 
+def test_what_is_published_just_after_two_parts_met_reaches_both() -> None:
+    """6 to 8 with a subscriber that 0 has not heard of: the cut comes back before its record could come."""
+    network = Network(9, "directed", links=[link for link in LINKS if link != (0, 6)])
+    for subscriber in (3, 8):
+        network.subscribe(subscriber, "level > 3")
+    network.run(10.0)
+    network.connect((0, 6))
+    while 6 not in network.node(0).underlay.neighbours():
+        network.run(0.01)
+    event = network.publish(0, {"level": 7}).id
+    network.run(0.5)
+    network.cut((0, 6))
+    network.run(2.0)
+    assert {one.node for one in network.delivered if one.sequence == event.sequence} == {3, 8}
+
+
 def test_who_subscribes_later_gets_nothing_from_before() -> None:
     network = formed()
     network.publish(0, {"level": 1})

@@ -96,6 +96,7 @@ class Interests:
         self._pending: dict[NodeId, int] = {}  # to be told, and how often they were heard meanwhile
         self._differs: dict[NodeId, Micros] = {}  # neighbours, and since when
         self._said: dict[NodeId, Fingerprint] = {}  # by neighbours
+        self.new: set[NodeId] = set()  # neighbours that have not known the same so far
         self._met_at: Micros = self._host.now()  # the last new owner
         self._before = 0  # owners, before new ones began to come
         self._compared: BoundedDict[NodeId, Micros] = BoundedDict(OWNERS_MAX, unreported)
@@ -110,10 +111,12 @@ class Interests:
     def on_up(self, neighbour: NodeId) -> None:
         """It may come from another part of the network: what differs is not on its way."""
         self._said[neighbour] = b""
+        self.new.add(neighbour)
 
     def on_down(self, neighbour: NodeId) -> None:
         self._differs.pop(neighbour, None)
         self._said.pop(neighbour, None)
+        self.new.discard(neighbour)
 
     def on_fingerprint(self, neighbour: NodeId, theirs: Fingerprint) -> None:
         """With each beacon of a neighbour; empty: the same as before."""
@@ -121,6 +124,8 @@ class Interests:
         self._said[neighbour] = theirs = theirs or before
         if not theirs or theirs == self.fingerprint():
             self._differs.pop(neighbour, None)
+            if theirs:
+                self.new.discard(neighbour)
             return
         now = self._host.now()
         since = self._differs.setdefault(neighbour, now)

@@ -199,7 +199,7 @@ class Directed(Spreading, Strategy):
         """Whom an event is directed to; None: it is for all."""
         if event.event_class is not EventClass.REALTIME or is_sealed(event) or not self.around.known:
             return None
-        if not self.interests.is_agreed or not self.interests.are_settled:
+        if not self.interests.is_agreed or not self.interests.are_settled or self._has_met_strangers():
             return None
         wanting = self.interests.wanting(event) - {self.host.node}
         targets = set(map(name_number, wanting))
@@ -211,6 +211,12 @@ class Directed(Spreading, Strategy):
             self._seek(event.id, targets)
             return None
         return targets
+
+    def _has_met_strangers(self) -> bool:
+        """Whether a new neighbour may come from another part of the network, with other interests: none of
+        our neighbours hears it."""
+        near, neighbours_of = self.around.known, self.underlay.neighbours_of
+        return any(near.isdisjoint(neighbours_of(node)) for node in self.interests.new)
 
     def _is_to_seek(self, name: int) -> bool:
         """Whether a subscriber's distance is not known. One that has been out of reach for a while is sought
