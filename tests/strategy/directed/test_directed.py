@@ -146,7 +146,10 @@ def test_what_is_published_just_after_two_parts_met_reaches_both() -> None:
     network = Network(9, "directed", links=[link for link in LINKS if link != (0, 6)])
     for subscriber in (3, 8):
         network.subscribe(subscriber, "level > 3")
+    network.run(5.0)
+    network.publish(0, {"level": 9})
     network.run(10.0)
+    assert directed(network, 0).distances.of(3) < GONE, "else it would be sought, by all"
     network.connect((0, 6))
     while 6 not in network.node(0).underlay.neighbours():
         network.run(0.01)
