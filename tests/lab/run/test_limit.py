@@ -450,6 +450,22 @@ def test_a_late_subscriber_is_not_served_before_it_subscribes() -> None:
     assert pairs == {(0, 1, 1): 30 * SECOND}
 
 
+def test_a_real_time_event_is_not_for_a_node_that_was_down_since() -> None:
+    """Nodes 1 to 4 hear node 0 all the time. 1 is down at the publication, 2 crashes after it has come and 3
+    before, as its link comes later; 4 crashed earlier."""
+    links = [link for node in (1, 2, 4) for link in contact(0, node, 0, 90 * SECOND)]
+    links += contact(0, 3, 6 * SECOND, 90 * SECOND)
+    faults = [FaultHappened(2 * SECOND, "crash", 1), FaultHappened(4 * SECOND, "restart", 1)]
+    faults += [FaultHappened(4 * SECOND, "crash", node) for node in (2, 3)]
+    faults += [FaultHappened(5 * SECOND, "restart", node) for node in (2, 3)]
+    faults += [FaultHappened(SECOND, "crash", 4), FaultHappened(2 * SECOND, "restart", 4)]
+    everyone = [wants(node) for node in (1, 2, 3, 4)]
+    pairs, _ = rows(*links, *faults, *everyone, event(3 * SECOND, 0, 1, 0))
+    assert {node for _, _, node in pairs} == {2, 4}
+    pairs, _ = rows(*links, *faults, *everyone, event(3 * SECOND, 0, 1, 60 * SECOND))
+    assert {node for _, _, node in pairs} == {1, 2, 3, 4}, "a memorized one waits for them"
+
+
 def test_events_of_the_warm_up_have_no_limit_and_none_have_if_it_is_off() -> None:
     always = [*contact(0, 1, 0, 90 * SECOND), wants(1), event(SECOND, 0, 1, 0), event(3 * SECOND, 0, 2, 0)]
     pairs, found = rows(*always, run=info(warmup=2 * SECOND))

@@ -7,7 +7,8 @@ itself served (`fewest.py`). Which events those are does not depend on the strat
 judged by the same ones.
 
 A frame here holds the event in its wire form and nothing else. A real-time event has no lifetime, so
-`[limit] deadline` says until when it counts; what is delivered later is not in time.
+`[limit] deadline` says until when it counts; what is delivered later is not in time. It is not for a node
+that was down since: subscriptions of before a restart are gone, and brokers refuse it (`Broker.deliver`).
 
 Fewest broadcasts: in the graph of the instant of publication where that leads to all served nodes of a
 real-time event; else over the time until the deadline, cut at most `INTERVALS_MAX` times. Where links change
@@ -26,7 +27,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from roamcast.event import Event, EventClass, EventId
 from roamcast.lab.run.fewest import fewest
-from roamcast.lab.run.graph import Hop, Journeys
+from roamcast.lab.run.graph import Hop, Journeys, nodes_up
 from roamcast.lab.run.tables import AttainablePair, Derived, EventLimit, Expected, RunInfo, records
 from roamcast.scenario.model import LimitTable, model_type
 from roamcast.trace import Delivered, FaultHappened, LinkChanged, Published, Trace
@@ -83,7 +84,8 @@ def limits(trace: Trace, truth: Iterable[Expected], run: RunInfo) -> list[Derive
     rules = LimitRules.of(run)
     if not rules.table.events:
         return []
-    journeys = Journeys(trace.of(LinkChanged), trace.of(FaultHappened))
+    faults = trace.of(FaultHappened)
+    journeys, nodes = Journeys(trace.of(LinkChanged), faults), nodes_up(faults)
     pairs = _pairs(truth)
     delivered = _delivered(trace.of(Delivered))
     published = sorted(
@@ -99,7 +101,8 @@ def limits(trace: Trace, truth: Iterable[Expected], run: RunInfo) -> list[Derive
         arrivals = earliest_arrivals(journeys, event, pairs[key], until, airtime)
         for pair in pairs[key]:
             t = max(arrivals.get(pair.node, until + 1), pair.since)
-            if t <= until:
+            is_for_it = event.lifetime or nodes.first_down(pair.node, event.t, t) is None
+            if t <= until and is_for_it:
                 rows.append(AttainablePair(*key, pair.node, t))
         at_least = at_most = None
         if number in chosen:

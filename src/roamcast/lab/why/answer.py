@@ -74,10 +74,11 @@ def to_text(
     """Plain lines: how many journeys broke; by reason how many pairs, and of those at most `limit`; then the
     paths."""
     counted = counts(explanations)
-    broken = len(explanations) - counted.get(LossReason.NO_PATH, 0)
+    none, down = counted.get(LossReason.NO_PATH, 0), counted.get(LossReason.SUBSCRIBER_CRASHED, 0)
+    of_down = f" for {down} the subscriber was down," if down else ""
     lines = [
-        f"{len(explanations)} expected deliveries did not happen: for {len(explanations) - broken} no journey"
-        f" existed, for {broken} one did, and broke"
+        f"{len(explanations)} expected deliveries did not happen: for {none} no journey existed,{of_down}"
+        f" for {len(explanations) - none - down} one did, and broke"
     ]
     for reason, count in counted.items():
         lines.append(f"{count:8d}  {reason.value}")

@@ -209,6 +209,10 @@ class _Inquest:
         ended = self._interests.ended(story.publication, node, wanted)
         if ended is not None:
             return found(LossReason.UNSUBSCRIBED, ended, f"node {node} unsubscribed before it arrived")
+        crash = self._nodes.first_down(node, story.publication.t, held)
+        if crash is not None and not story.memorized:
+            detail = f"node {node} has restarted since the event was published"
+            return found(LossReason.SUBSCRIBER_CRASHED, crash, detail)
         for drop in self._drops_of(story, node):
             # A drop as a relay is no reason for this pair; a drop from its store is considered later on.
             if drop.reason in (DropReason.EXPIRED, DropReason.STALE) or (
