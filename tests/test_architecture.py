@@ -337,7 +337,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "runtime": (6_737, 53),  # names told again
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
-    "strategy": (14_459, 101),  # directed (780)
+    "strategy": (14_462, 101),  # directed (780); tree: what was overheard is sent on
     "testing": (543, 4),  # full relays are a tested promise
     "underlay": (2_047, 15),  # riders of beacons
     "wire": (706, 7),  # names

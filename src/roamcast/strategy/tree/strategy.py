@@ -214,8 +214,10 @@ class Tree(Strategy, OverlayListener):
         if kept is None:
             return
         kept.told.update(named)
-        if sender not in kept.had_by:
-            self._show(sender, kept)
+        if sender not in kept.had_by:  # it shows for the first time that it has the event
+            kept.had_by.add(sender)
+            if sender in self._links:
+                self._recovery.on_shown(sender, event_id)
         if kept.again:
             if is_new and (self._recovers or cast.event.event_class is EventClass.MEMORIZED):
                 self._offer_on(kept)
@@ -242,12 +244,6 @@ class Tree(Strategy, OverlayListener):
         if not cast.again or self._is_wanted_here(event, kept.published_at):
             self._broker.deliver(event, hops, cast.age)
         return kept
-
-    def _show(self, sender: NodeId, kept: "KeptEvent") -> None:
-        """The sender has shown for the first time that it has the event."""
-        kept.had_by.add(sender)
-        if sender in self._links:
-            self._recovery.on_shown(sender, kept.id)
 
     def _is_wanted_here(self, event: Event, published_at: Micros) -> bool:
         """Whether a recovered event is still for us: a real-time event is not for later subscriptions."""
@@ -367,6 +363,14 @@ class Tree(Strategy, OverlayListener):
                 and self._is_missed(neighbour, recent.event, recent.published_at)
             ]
         self._recovery.offer(neighbour, missed, prompt=True)
+        for event in missed:  # who sees that we have it does not ask us to send it on
+            self._send_on_overheard(self.recent.find(event))
+
+    def _send_on_overheard(self, kept: "KeptEvent | None") -> None:
+        """We may have left it to others; now others leave it to us."""
+        if kept is not None and not kept.is_named and not kept.again:
+            kept.is_named = True
+            self._send_on_soon(kept)
 
     def _offer_on(self, kept: "KeptEvent") -> None:
         for neighbour in sorted(self._links):
@@ -384,9 +388,8 @@ class Tree(Strategy, OverlayListener):
                 if kept is None:
                     continue
                 kept.had_by.add(sender)
-                if is_asked and not kept.is_named and not kept.again:
-                    kept.is_named = True  # we overheard it, and are asked now to send it on
-                    self._send_on_soon(kept)
+                if is_asked:
+                    self._send_on_overheard(kept)
         if sender in self._links:
             self._recovery.on_digest(sender, digest)
 

@@ -720,6 +720,29 @@ def test_one_who_overheard_an_event_sends_it_on_when_a_digest_asks_for_it() -> N
     assert network.count("recovery") == 0, "it was there already"
 
 
+def test_one_who_overheard_an_event_sends_it_on_when_it_offers_it_itself() -> None:
+    """1 hears 0's broadcast and leaves it to the others; it is lost at 3, and from now on the way to 3 is by
+    1. Both ends of the new link offer it, because 0 wants it too. 1 is first, so 0 does not ask it."""
+    network = Network(4, [(1, 2), (2, 3), (0, 3)])
+    network.in_range = {0: [1]}
+    for node in (0, 3):
+        network.subscribe(node, "level = 5")
+    network.run(1)
+    event = network.publish(0, {"level": 5}, lifetime=60 * SECOND)
+    network.run(0.0005)
+    network._flight = [entry for entry in network._flight if entry[3] == 1]
+    network.run(0.01)
+    network.down(0, 3)
+    network.up(0, 1)
+    for _ in range(200):  # and what 0 says meanwhile is lost
+        network.run(0.0005)
+        digests = [entry for entry in network._flight if isinstance(CODEC.decode(entry[4]), Digest)]
+        network._flight = [entry for entry in network._flight if entry[2] != 0 or entry not in digests]
+    assert (1, 0, "digest") in network.sent, "else nothing is tried"
+    network.run(2)
+    assert network.receivers(event) == [0, 3]
+
+
 def test_a_node_without_links_asks_all_who_hear_it() -> None:
     network = Network(4, [(1, 2), (2, 3)])
     network.in_range = {0: [1]}
