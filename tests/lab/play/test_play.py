@@ -39,7 +39,11 @@ CROWD: dict[str, Any] = {
     "roles": {"publishers": 6, "subscribers": "all"},
     "workload": {"rate": 2.0},
     "strategy": {"name": "flooding"},
-    "fault": [{"at": 6.0, "kind": "crash", "nodes": [3]}, {"at": 11.0, "kind": "restart", "nodes": [3]}],
+    "fault": [
+        {"at": 6.0, "kind": "crash", "nodes": [3]},
+        {"at": 11.0, "kind": "restart", "nodes": [3]},
+        {"at": 13.0, "kind": "crash", "nodes": [5, 6, 7, 8, 9, 10]},
+    ],
 }
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from click.testing import CliRunner
+from pyspark import SparkContext
 from tests.lab.spark.servers import Cluster
 from tests.lab.storage.object_store import (  # noqa: F401
     ObjectStore,
@@ -180,7 +181,13 @@ def test_a_cluster_gives_the_same_tables_even_when_it_loses_a_worker(
     killed: list[Progress] = []
 
     def kill_in_the_middle(progress: Progress) -> None:
-        if progress.done >= 3 and not killed:
+        # Short runs are committed together, so that few are done says little; that tasks run says enough.
+        context = SparkContext._active_spark_context
+        if killed or context is None or getattr(context, "_jsc", None) is None:
+            return  # it is about to start
+        tracker = context.statusTracker()
+        stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+        if any(stage is not None and stage.numActiveTasks for stage in stages):
             killed.append(progress)
             threading.Thread(target=cluster.kill_worker).start()
 
