@@ -29,6 +29,7 @@ from roamcast.lab.recordings.contacts import read_plan
 from roamcast.lab.spark import package, session, settings
 from roamcast.lab.spark.session import mapped
 from roamcast.lab.storage import Storage
+from roamcast.lab.sweep import sweep as sweeps
 from roamcast.lab.sweep.experiment import load_experiment
 from roamcast.lab.sweep.folder import MADE_TABLES, TRACE_TABLES
 from roamcast.lab.sweep.sweep import Progress, sweep
@@ -176,8 +177,13 @@ def test_workers_that_share_only_an_object_store_give_the_same_tables(
 @pytest.mark.timeout(600)
 @pytest.mark.spark
 def test_a_cluster_gives_the_same_tables_even_when_it_loses_a_worker(
-    local_tables: dict[str, list[str]], experiment: Path, cluster: Cluster, tmp_path: Path
+    local_tables: dict[str, list[str]],
+    experiment: Path,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sweeps, "POLL_SECONDS", 0.02)  # all runs may take less than the usual time
     killed: list[Progress] = []
 
     def kill_in_the_middle(progress: Progress) -> None:
