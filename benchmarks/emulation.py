@@ -8,8 +8,9 @@ Each run takes real time and needs the machine for itself; all parts together ta
 Exit code 1 if a goal was missed. `tree` and `chapar` run with their preset `prompt`, made for live nodes;
 with `--published` they have the parameters of their papers.
 
-realtime   walking and driving, every strategy: delivery over the pairs that were connected when the event
-           was published, duplicates, octets on the air per octet of delivered payload
+realtime   walking, driving, and walking with every tenth frame lost, every strategy: delivery over the pairs
+           that were connected when the event was published, duplicates, octets on the air per octet of
+           delivered payload
 memorized  the same with memorized events: share of what ideal store-and-carry reaches
 healing    a line of five, cut in the middle and healed ten times: how soon each pair of an end and a node on
            the other side is served again, and whether events memorized meanwhile arrive; a ring with one
@@ -28,6 +29,7 @@ with caching publishers 8 to 11; and it needed 6.5 s after a cut was healed. The
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -48,8 +50,11 @@ STRATEGIES = ("flooding", "tree", "chapar", "epidemic")
 MEMORIZING = ("chapar", "epidemic")
 PROMPT = ("tree", "chapar")  # those with a preset for live nodes
 MOBILITIES = ("walking", "driving")
-GOAL_CONNECTED = {"walking": 0.999, "driving": 0.995}  # Zenoh's with all addresses configured: 0.97, 0.94
-GOAL_OCTETS = {"walking": 1.3, "driving": 2.5}  # Zenoh's lowest: 1.9, 2.6
+LOSSY = "walking, 10 % loss"
+LOSS = ("world.radio.loss", 0.1)
+# Zenoh's with all addresses configured: 0.97, 0.94. Under loss: chosen by us.
+GOAL_CONNECTED = {"walking": 0.999, "driving": 0.995, LOSSY: 0.98}
+GOAL_OCTETS = {"walking": 1.3, "driving": 2.5, LOSSY: math.inf}  # Zenoh's lowest: 1.9, 2.6
 # Those below are chosen by us.
 GOAL_IDEAL = 0.95
 GOAL_AGREEMENT = 0.05
@@ -83,7 +88,7 @@ class Bench:
         if name in PROMPT and not self.published:
             settings.append(("strategy.options.preset", "prompt"))
         elif name == "tree":
-            settings.append(("strategy.options.preset", mobility))
+            settings.append(("strategy.options.preset", mobility.partition(",")[0]))
         return settings
 
     def emulate(self, name: str, settings: Iterable[Setting], label: str) -> RunResult:
@@ -101,7 +106,7 @@ class Bench:
 
     def realtime(self) -> list[Row]:
         rows = []
-        for mobility in MOBILITIES:
+        for mobility in (*MOBILITIES, LOSSY):
             for strategy in self.strategies(STRATEGIES):
                 metrics = self._realtime_run(mobility, strategy).metrics
                 connected, octets = metrics["delivery_ratio_reachable"], metrics["air_bytes_ratio"]
@@ -212,7 +217,10 @@ class Bench:
         key = (mobility, strategy)
         if key not in self._emulated:
             settings = self._realtime_settings(mobility, strategy)
-            self._emulated[key] = self.emulate(mobility, settings, f"realtime-{mobility}-{strategy}")
+            place = mobility.partition(",")[0]
+            if mobility == LOSSY:
+                settings.append(LOSS)
+            self._emulated[key] = self.emulate(place, settings, f"realtime-{mobility}-{strategy}")
         return self._emulated[key]
 
     def _line(self, strategy: str) -> Row:
