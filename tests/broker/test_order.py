@@ -86,6 +86,15 @@ def test_a_predecessor_that_does_not_come_is_waited_for_so_long_and_counted() ->
     assert here.got() == [0, 2, 3, 1]
 
 
+def test_a_wait_that_is_over_lets_what_came_meanwhile_and_waits_itself_go_first() -> None:
+    here = Here()
+    here.comes(event(0, 0), event(4))
+    here.host.advance(WAIT_MAX - SECOND)
+    here.comes(event(3), event(2))
+    here.host.advance(SECOND + TICK)
+    assert here.got() == [0, 2, 3, 4] and here.broker.held_back.let_pass == 1
+
+
 def test_half_of_what_is_left_of_the_lifetime_is_the_longest_wait() -> None:
     here = Here()
     here.comes(event(0, 0), event(2, lifetime=10 * SECOND))

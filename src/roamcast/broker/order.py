@@ -159,14 +159,11 @@ class HeldBack:
         self._followers.setdefault(predecessor, []).append(event)
 
     def pass_by(self, event: EventKey) -> None:
-        """It goes without its predecessor."""
+        """It goes without its predecessor; if that one is here and waits itself, both go, in their order."""
         self.let_pass += 1
-        held = self._taken_out(event)
-        self._followers[held.predecessor].remove(event)
-        if not self._followers[held.predecessor]:
-            del self._followers[held.predecessor]
-        self._hand_over(event)
-        self.on_handed_over(event)
+        while event in self._held:
+            event = self._held[event].predecessor
+        self.on_handed_over(event)  # as if it had come
 
     def on_handed_over(self, event: EventKey) -> None:
         """What waited for this event goes, and what waited for that, in turn."""

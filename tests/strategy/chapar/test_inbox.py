@@ -104,6 +104,33 @@ def test_what_is_offered_or_missing_is_waited_for() -> None:
     assert reader.got == [1, 5]
 
 
+def test_one_that_comes_before_the_answer_and_waits_itself_is_not_overtaken() -> None:
+    """Seed 711093 of `schedules.py`, with full tables: 1 was evicted everywhere, 3 came first, and 2 while
+    the answer about 3 was on its way."""
+    reader = Reader()
+    reader.take(3, 2)
+    assert reader.inbox.ask() == [key(3)]
+    reader.take(2, 1)
+    reader.inbox.learn([], missing=[])
+    assert reader.got == []
+    assert reader.inbox.ask() == [key(2)]
+    reader.inbox.learn([], missing=[])
+    assert reader.got == [2, 3]
+
+
+def test_what_is_only_kept_for_others_does_not_hold_up_what_is_wanted_until_a_subscription_wants_it() -> None:
+    for subscribes, got in ((False, [3]), (True, [])):
+        reader = Reader()
+        reader.take(2, 1, EventRelation.KEEPS)
+        reader.take(3, 2)
+        if subscribes:
+            reader.inbox.want_more(filter_id=0)
+        reader.inbox.learn([], missing=[], known=[key(3)])
+        assert reader.got == got
+    reader.host.advance(5 * SECOND)
+    assert reader.got == [2, 3]
+
+
 def test_a_predecessor_that_has_expired_is_not_waited_for() -> None:
     reader = Reader()
     event = Event(3, 2, {"a": 1}, event_class=EventClass.MEMORIZED, lifetime=LIFETIME)

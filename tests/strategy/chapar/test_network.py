@@ -573,9 +573,8 @@ def test_the_same_with_tables_and_queues_of_two_to_eight_entries(seed: int) -> N
     play(seed, "full")
 
 
-@pytest.mark.xfail(strict=True, reason="an event of a full table overtakes an older one of its publisher")
-def test_a_schedule_with_full_tables_that_still_fails() -> None:
-    """Node 1 gets events 3, 2, 4 of node 8, and none between them was evicted before 3 came."""
+def test_a_schedule_with_full_tables_in_which_an_answer_released_one_before_another_that_waited() -> None:
+    """Node 1 got events 3, 2, 4 of node 8: `test_inbox.py` has the cause."""
     play(711_093, "full")
 
 

@@ -161,10 +161,14 @@ class Inbox:
             self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
 
     def want_more(self, filter_id: int) -> None:
-        """A new local subscription: what it may want of the overheard events has yet to come."""
+        """A new local subscription: what it may want of the overheard events has yet to come, and what waits
+        here waits for it too."""
         for key, (_, overheard) in list(self._gone_by.items()):
             if overheard is not None and matches(filter_id, overheard):
                 del self._gone_by[key]
+        for key, held in self._held.items():
+            if held.memo.event.wants_subscribers and matches(filter_id, held.memo.event_id):
+                self._held[key] = held._replace(interest=EventRelation.MAY_MATCH)
 
     def forget_expired(self) -> None:
         now = self._host.now()
@@ -220,9 +224,13 @@ class Inbox:
             return previous in self._kept
         if previous in self._gone_by:
             return True
-        # After asking, wait only for what a broker offers or knows to exist.
+        # After asking, wait only for what a broker offers or knows to exist, and for what waits here itself:
+        # it may have come while the answer was on its way.
+        wanted = (key for key, held in self._held.items() if held.interest is EventRelation.MAY_MATCH)
+        if not answered or any(p == publisher and s < sequence for p, s in wanted):
+            return False
         awaited = (*self._offered, *self._missing)
-        return answered and not any(p == publisher and s <= sequence for p, s in awaited)
+        return not any(p == publisher and s <= sequence for p, s in awaited)
 
     def _release(self, answered: Set[EventId] = frozenset()) -> None:
         """Hand over whatever no longer has to wait; each one may release the next."""

@@ -35,8 +35,9 @@ class MemorizedEvents(Part):
     def publish(self, event: Event, sealed: bytes = b"") -> bool:
         """False for an event that is too large to be memorized."""
         if encoded_size(event) > self._in_force.event_bytes_max:
-            detail = "larger than event_bytes_max"
-            self._messenger.drop(DropReason.STORE_FULL, "memorized", event.id, detail=detail)
+            self._messenger.drop(
+                DropReason.STORE_FULL, "memorized", event.id, detail="larger than event_bytes_max"
+            )
             return False
         now = self._host.now()
         event_id = self._tables.event_id(event, sealed)
@@ -57,8 +58,9 @@ class MemorizedEvents(Part):
             event.event_class is not EventClass.MEMORIZED
             or encoded_size(event) > self._in_force.event_bytes_max
         ):
-            detail = "is no memorized event of a permitted size"
-            self._messenger.drop(DropReason.WIRE, "memorized", detail=detail)
+            self._messenger.drop(
+                DropReason.WIRE, "memorized", detail="is no memorized event of a permitted size"
+            )
             return
         now = self._host.now()
         expires_at = now + event.lifetime - message.age
@@ -98,10 +100,9 @@ class MemorizedEvents(Part):
 
     def _memorize(self, memo: Memo) -> None:
         """Keep it and, as a broker, pass it on."""
-        now = self._host.now()
         if memo.id in self._tables.events:
             return
-        self._tables.events.keep(memo, now)
+        self._tables.events.keep(memo, self._host.now())
         self._attachment.keep_list(memo)
         if not self._brokers.is_broker:
             return
