@@ -32,6 +32,7 @@ SECTIONS = {
     "The laboratory": {
         "simulate": "run",
         "emulate": "run",
+        "fault": "run",
         "metrics": "run",
         "why": "run",
         "play": "run",

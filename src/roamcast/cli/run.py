@@ -48,6 +48,17 @@ def emulate(traces: Path | None, **arguments: Any) -> None:
     run("emulate", **arguments, traces=traces)
 
 
+@click.command()
+@click.argument("kind", metavar="KIND", help="cut, heal, crash or restart, as in a scenario's [[fault]].")
+@click.argument("which", metavar="A-B|N", help="A link by its two nodes, or a node.")
+@click.option("--of", "folder", metavar="DIR", type=PATH, help="Which emulation, where several run.")
+def fault(kind: str, which: str, folder: Path | None) -> None:
+    """Cut or heal a link, crash or restart a node, of an emulation that runs on this machine."""
+    from roamcast.runtime.emulate.programs import happen
+
+    print(happen(f"{kind} {which}", folder))
+
+
 def run(
     runtime: str,
     scenario: Path,

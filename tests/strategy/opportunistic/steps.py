@@ -236,10 +236,7 @@ class Handover:
             engine.at(engine.now, lambda _: self._then(), None)
 
     def _fault(self, kind: FaultKind, node: NodeId, peer: NodeId | None = None) -> None:
-        playback = self.simulation.playback
-        waiting, playback._faults = playback._faults, iter(())
-        playback._happen(FaultPlan(self.simulation.engine.now, kind, node, peer))
-        playback._faults = waiting
+        self.simulation.playback.happen(FaultPlan(self.simulation.engine.now, kind, node, peer))
 
 
 def _tables(seed: int, options: dict[str, Any]) -> dict[str, Any]:

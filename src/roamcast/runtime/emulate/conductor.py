@@ -8,12 +8,15 @@ however it ends.
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from roamcast.client import ClientError
 from roamcast.plugins import load_modules, shipment
@@ -34,6 +37,7 @@ STOPPING = 5.0  # seconds that a node has to stop by itself
 ENDING = 10.0  # seconds that the ether has, after all others, to close its journal
 PROGRESS = 0.25  # seconds between two reports
 STARTED_AT_ONCE = 4  # nodes; a start is all computation, so more would only compete for the processors
+CONTROL_BYTES_MAX = 1000  # of a line; a request for a fault has some twenty
 LEAD = 100 * MILLISECOND  # the ether gets time zero this long before it, at least
 
 FILE = "node.toml"
@@ -43,6 +47,7 @@ TRACED_RUN = "emulated"
 PRIVATE = 0o600
 
 Tell = Callable[..., None]
+FAULT = re.compile(r"(cut|heal) (\d{1,3})-(\d{1,3})|(crash|restart) (\d{1,3})", re.ASCII)
 
 
 def conduct(scenario: Scenario, namespaces: list[Namespace], stage: Stage, tell: Tell) -> None:
@@ -128,6 +133,9 @@ class Conductor:
             for part in (self._watch(), self._show_progress(), self._play_faults())
         ]
         playing = asyncio.ensure_future(play(self._scenario, self._applications, self._clock))
+        by_hand = await asyncio.start_unix_server(
+            self._on_control, self._stage.control, limit=CONTROL_BYTES_MAX
+        )
         try:
             await asyncio.wait([playing, watching[0]], return_when=asyncio.FIRST_COMPLETED)
             for part in (*watching, playing):
@@ -135,6 +143,8 @@ class Conductor:
                     part.result()  # its exception, if it has one
             await playing
         finally:
+            by_hand.close()
+            self._stage.control.unlink(missing_ok=True)
             for part in (*watching, playing):
                 part.cancel()
             await asyncio.gather(*watching, playing, return_exceptions=True)
@@ -161,12 +171,42 @@ class Conductor:
             self._connecting[node.number].cancel()
             application.on_killed()
             node.kill()
-        else:
+        elif fault.kind is FaultKind.RESTART and not node.is_running:  # it may run already, by hand
             node.start()
             try:
                 await self._answer(node, application.on_restarted())
             finally:  # also when the run ended first: then the node had not come back
                 self._journal.write("restarted", self._clock() - fault.time, node.number)
+
+    async def _on_control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request of `roamcast fault`, answered when it has happened: whether it has, and a sentence."""
+        answer = False, "the node was killed again before it answered"
+        try:
+            asked = (await reader.readline()).decode(errors="replace").rstrip("\n")
+            fault = self._fault_by_hand(asked)
+            self._ether.happen(fault)
+            await self._happen(fault)
+            answer = True, f"{asked} at {fault.time / SECOND:.1f} s"
+        except (EmulationError, ValueError) as error:
+            answer = False, str(error)
+        finally:
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            writer.close()
+
+    def _fault_by_hand(self, asked: str) -> FaultPlan:
+        found = FAULT.fullmatch(asked)
+        if found is None:
+            raise ValueError(f"is {asked!r}; allowed: cut 2-3, heal 2-3, crash 3, restart 3 (any nodes)")
+        kind, *named = (word for word in found.groups() if word)
+        nodes = sorted({int(node) for node in named})
+        if len(nodes) < len(named) or nodes[-1] >= len(self._nodes):
+            raise ValueError(f"is {asked!r}; allowed: nodes 0 to {len(self._nodes) - 1}, two for a link")
+        fault = FaultPlan(self._clock(), FaultKind(kind), *nodes)
+        if fault.peer is None and self._nodes[fault.node].is_running != (fault.kind is FaultKind.CRASH):
+            raise ValueError(
+                f"is {asked!r}, but that node is {'down' if kind == 'crash' else 'running'} already"
+            )
+        return fault
 
     async def _watch(self) -> None:
         """Ends with an error when a part has ended that should not have."""
@@ -285,6 +325,13 @@ class EtherProcess(PartProcess):
         assert zero >= monotonic() + LEAD
         self._process.stdin.write(f"{zero}\n".encode())
         self._process.stdin.flush()
+
+    def happen(self, fault: FaultPlan) -> None:
+        """Now, beside what the scenario says."""
+        assert self._process is not None and self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the scenario has just ended
+            self._process.stdin.write(msgspec.json.encode(fault) + b"\n")
+            self._process.stdin.flush()
 
     def check(self) -> None:
         if self._process is not None and self._process.poll():  # exit 0: the scenario is over

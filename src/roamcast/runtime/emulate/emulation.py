@@ -24,6 +24,7 @@ from roamcast.trace import Trace
 from roamcast.underlay import UNDERLAYS
 from roamcast.units import MILLISECOND
 
+PREFIX = "roamcast-"  # of the folder of an emulation, among the machine's temporary ones
 STOPPING = 10.0  # seconds that everything has to end after an interruption
 
 
@@ -124,7 +125,7 @@ class Emulation:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="roamcast-") as name:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         yield Path(name)
 
 

@@ -12,7 +12,7 @@ of the machine. Frames are read one after the other, some microseconds apart. So
 same instant get different instants here and do not collide because of it; hidden nodes do collide.
 
 The program: `python -m roamcast.runtime.emulate.ether SCENARIO JOURNAL TAP…`. It prints `ready` when it
-listens, and reads the clock's zero in microseconds from standard input.
+listens, and reads the clock's zero in microseconds from standard input; then faults by hand, a line each.
 """
 
 import gc
@@ -41,12 +41,14 @@ from roamcast.runtime.sim.engine import Engine
 from roamcast.runtime.sim.medium import Job, Medium, MediumParts, Receive
 from roamcast.runtime.sim.playback import Playback
 from roamcast.scenario.model import Scenario, model_name
+from roamcast.scenario.workload import FaultPlan
 from roamcast.streams import stream
 from roamcast.trace import DropReason, Trace
 from roamcast.units import Micros, NodeId
 from roamcast.world.radio import RADIOS, CsmaRadio
 
 FRAME_BYTES_MAX = 65_536
+PIPE_BYTES = 65_536  # the capacity of a pipe
 READY = b"ready\n"
 FRAMES_AT_ONCE = 64  # read from one device in a row; chosen by us: fewer calls against delay for the others
 
@@ -161,9 +163,9 @@ class Ether:
         self._zero = monotonic()
         self._frames = 0
         self.engine = RealTimeEngine(self._clock)
-        playback = Playback(scenario, self.engine, journal.record, self)
-        self.links = playback.links
-        self._medium = medium_of(scenario, self.engine, playback)
+        self._playback = Playback(scenario, self.engine, journal.record, self)
+        self.links = self._playback.links
+        self._medium = medium_of(scenario, self.engine, self._playback)
         self._receivers = [self._receiver(tap) for tap in taps]
         self._medium.receivers[CHANNEL] = list(self._receivers)
 
@@ -183,18 +185,30 @@ class Ether:
                     self._discard(number)
         self._zero = zero
 
-    def play(self) -> Lateness:
-        """From zero to the end of the scenario."""
+    def play(self, lines: int) -> Lateness:
+        """From zero to the end of the scenario. Faults by hand come from the descriptor `lines`."""
         self.engine.beat_until(self._duration)
-        taps = self._taps
+        sources = [*self._taps, lines]
         while (now := self._clock()) < self._duration:
             self.engine.run(now)
-            ready, _, _ = select.select(taps, [], [], seconds_until(self.engine.next_due(), self._clock()))
-            for tap in ready:
-                self._take(tap)
+            left = seconds_until(self.engine.next_due(), self._clock())
+            ready, _, _ = select.select(sources, [], [], left)
+            for source in ready:
+                if source != lines:
+                    self._take(source)
+                elif not self._take_faults(os.read(lines, PIPE_BYTES)):
+                    sources.remove(lines)
         self.engine.run(self._duration)
         delays = self.engine.delays
         return Lateness(percentile(delays, 0.5), percentile(delays, 0.99), max(delays, default=0))
+
+    def _take_faults(self, lines: bytes) -> bool:
+        """False at the end of the input. All that is in the pipe is read at once, so lines are whole."""
+        for line in lines.splitlines():
+            fault = msgspec.json.decode(line, type=FaultPlan)
+            self.engine.run(self._clock())
+            self._playback.happen(fault)
+        return bool(lines)
 
     # Frames.
 
@@ -276,7 +290,7 @@ def main(arguments: list[str]) -> int:
     gc.disable()  # nothing here makes reference cycles, and a collection would delay frames
     os.write(sys.stdout.fileno(), READY)
     ether.wait(sys.stdin.fileno())
-    lateness = ether.play()
+    lateness = ether.play(sys.stdin.fileno())
     journal.write("lateness", lateness.median, lateness.p99, lateness.worst)
     journal.close()
     return 0

@@ -49,6 +49,7 @@ class Stage:
         self.scenario = folder / SCENARIO
         self.ether = folder / "ether.log"
         self.applications = folder / "applications.log"
+        self.control = folder / "c"  # the socket for faults by hand, while the scenario is played
         self.traces = folder / "traces"  # every node's segments; a link where they are to be kept
 
     def of(self, node: "NodeId") -> Path:

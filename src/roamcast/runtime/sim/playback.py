@@ -106,9 +106,14 @@ class Playback:
     def _schedule_fault(self) -> None:
         fault = next(self._faults, None)
         if fault is not None:
-            self._engine.world_at(fault.time, FAULTS_NEXT, self._happen, fault)
+            self._engine.world_at(fault.time, FAULTS_NEXT, self._happen_planned, fault)
 
-    def _happen(self, fault: FaultPlan) -> None:
+    def _happen_planned(self, fault: FaultPlan) -> None:
+        self.happen(fault)
+        self._schedule_fault()
+
+    def happen(self, fault: FaultPlan) -> None:
+        """Now, whatever its time says: somebody may ask for one that the scenario does not have."""
         self._trace(FaultHappened(self._engine.now, fault.kind.value, fault.node, fault.peer))
         match fault.kind:
             case FaultKind.CRASH:
@@ -122,7 +127,6 @@ class Playback:
                     self.sensed.cut(fault.node, fault.peer, is_cut)
                     self.sensed.cut(fault.peer, fault.node, is_cut)
                 self._change(fault.node, fault.peer, self.links.cut, is_cut)
-        self._schedule_fault()
 
 
 def knots(motion: Motion, duration: Micros) -> list[Moved]:
