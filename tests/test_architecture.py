@@ -329,7 +329,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "exchange": (383, 3),
     "filter": (2_757, 22),  # WITHIN
     "gateway": (4_891, 34),  # members of JSON, plain HTTP, tiles, counts, identifiers
-    "kit": (1_299, 15),  # events that are not for all, for `directed`
+    "kit": (1_350, 15),  # events that are not for all, for `directed`; what a restarted node must refuse
     "lab": (9_985, 95),  # what workers need packed by a command, lost writes told, restarts in the limit
     "modulator": (234, 4),
     "modules at the top": (1_715, 19),  # nothing waits for a refused payload

@@ -24,6 +24,7 @@ from roamcast.kit.repair import (
     HeldRuns,
     Holdings,
     Requests,
+    Said,
     events_of,
     in_turn,
     missing,
@@ -33,7 +34,7 @@ from roamcast.kit.repair import (
     unseen_of,
 )
 from roamcast.kit.tables import unreported
-from roamcast.units import MILLISECOND, SECOND, NodeId
+from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 from roamcast.wire import FRAME_BYTES_MAX
 
 
@@ -338,12 +339,16 @@ def comparable(*events: tuple[int, int, int]) -> Holdings:
     return held
 
 
+def said(held: Holdings, now: Micros, since: Micros = 0) -> Said:
+    return Said(held.fingerprint(now, since), since)
+
+
 def test_who_holds_the_same_agrees_whatever_is_on_its_way_or_about_to_expire() -> None:
     now = 20 * SECOND
     one = comparable((1, 1, 5_000), (2, 1, 120), (3, 1, 50), (4, 1, 14_980))
-    assert one.agrees(one.fingerprint(now), now)
+    assert one.agrees(said(one, now), now)
     later = comparable((1, 1, 5_010), (2, 1, 80))  # the last has expired there
-    assert one.agrees(later.fingerprint(now), now) and later.agrees(one.fingerprint(now), now)
+    assert one.agrees(said(later, now), now) and later.agrees(said(one, now), now)
 
 
 def test_who_lacks_a_settled_event_does_not_agree() -> None:
@@ -352,20 +357,32 @@ def test_who_lacks_a_settled_event_does_not_agree() -> None:
     one = comparable(*whole)
     for lacking in range(len(whole)):
         other = comparable(*whole[:lacking], *whole[lacking + 1 :])
-        assert not one.agrees(other.fingerprint(now), now) and not other.agrees(one.fingerprint(now), now)
+        assert not one.agrees(said(other, now), now) and not other.agrees(said(one, now), now)
     swapped = comparable(*whole[:-1], (4, 5, 1_000))  # sums of linear marks would often be the same
-    assert not one.agrees(swapped.fingerprint(now), now)
+    assert not one.agrees(said(swapped, now), now)
+
+
+def test_what_is_from_before_a_boot_does_not_count() -> None:
+    now = 20 * SECOND
+    old = comparable((1, 1, 9_000), (1, 2, 4_970), (1, 3, 3_000))
+    booted = comparable((1, 3, 3_000))
+    assert old.agrees(said(booted, now, since=15 * SECOND), now)
+    assert not old.agrees(said(booted, now, since=10 * SECOND), now)
+    lacking = comparable()
+    assert not old.agrees(said(lacking, now, since=15 * SECOND), now)
+    keys = [EventId(1, 1), EventId(1, 2)]
+    assert old.any_settled(keys, now, 0) and not old.any_settled(keys[:1], now, 15 * SECOND)
 
 
 def test_a_fingerprint_follows_the_store() -> None:
     store = EventStore()
     held = Holdings(store, recent_time=SECOND, recent_max=10, on_evicted=unreported)
-    empty = held.fingerprint(0)
+    empty = held.fingerprint(0, 0)
     for sequence in range(2):
         store.keep(memorized(1, sequence), 10 * SECOND * (1 + sequence), 0, 0)
-    both = held.fingerprint(0)
-    later = held.fingerprint(11 * SECOND)
-    assert len({empty, both, later}) == 3 and held.fingerprint(21 * SECOND) == empty
+    both = held.fingerprint(0, 0)
+    later = held.fingerprint(11 * SECOND, 0)
+    assert len({empty, both, later}) == 3 and held.fingerprint(21 * SECOND, 0) == empty
 
 
 def test_what_was_handed_over_late_is_forgotten_with_its_age() -> None:

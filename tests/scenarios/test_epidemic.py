@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from roamcast.broker.core import Broker, Delivery
 from roamcast.lab.run.runs import RunResult, simulate
+from roamcast.runtime.sim import Simulation
 from roamcast.scenario import scenario_from
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.epidemic import Epidemic, EpidemicOptions
 from roamcast.testing import FakeHost, Network
 from roamcast.testing import line as network_line
-from roamcast.trace import Dropped
+from roamcast.trace import Delivered, Dropped, Published, Trace, Transmitted
 from roamcast.underlay.base import NoUnderlay
 from roamcast.underlay.beacons import CODEC as BEACONS
 from roamcast.underlay.beacons import LadenBeacon
@@ -73,6 +74,39 @@ def test_what_is_memorized_crosses_a_healed_cut_and_what_is_not_does_not(event_c
     metrics = result.metrics
     assert (metrics["expected"], metrics["duplicates"]) == (6, 0)
     assert metrics["delivered"] == (6 if event_class == "memorized" else 2)
+
+
+def around_a_restart(strategy: str, crashed: int) -> Trace:
+    """Nodes in a line, 0 publishes twice a second, and one of them is down from 20 to 26 s."""
+    tables: dict[str, Any] = {
+        "scenario": {"name": "restart", "duration": 35.0},
+        "world": line(4),
+        "workload": {"publications": [{"t": 12.25 + 0.5 * n, "node": 0} for n in range(40)]},
+        "strategy": {"name": strategy},
+        "fault": [
+            {"at": 20.0, "kind": "crash", "nodes": [crashed]},
+            {"at": 26.0, "kind": "restart", "nodes": [crashed]},
+        ],
+    }
+    return Simulation(scenario_from(tables)).run().trace
+
+
+@pytest.mark.parametrize("strategy", ["epidemic", "directed"])
+def test_nobody_hands_a_restarted_node_what_it_must_refuse(strategy: str) -> None:
+    trace = around_a_restart(strategy, 3)
+    assert not trace.of(Dropped)
+    boot = 26 * SECOND
+    late = {one.sequence for one in trace.of(Published) if one.t > boot}
+    handed = {sent.sequence for sent in trace.of(Transmitted) if sent.message == "handed"}
+    assert handed <= late
+    assert {one.sequence for one in trace.of(Delivered) if one.node == 3 and one.t > boot} == late
+
+
+@pytest.mark.parametrize("strategy", ["epidemic", "directed"])
+def test_a_restarted_node_takes_old_events_to_those_who_miss_them_for_its_absence(strategy: str) -> None:
+    trace = around_a_restart(strategy, 1)
+    for node in (2, 3):
+        assert len({one.sequence for one in trace.of(Delivered) if one.node == node}) == 40
 
 
 def on_a_lossy_line(strategy: str) -> float:
@@ -162,7 +196,7 @@ def test_a_member_that_claims_to_cover_all_and_passes_nothing_on_only_costs_time
             for node in range(3):
                 strategy = network.node(node).strategy
                 assert isinstance(strategy, Epidemic)
-                held = strategy.repair.holdings.fingerprint(network.engine.now)
+                held = strategy.repair.holdings.fingerprint(network.engine.now, 0)
                 network.node(node).underlay.on_receive(4, BEACONS.encode(LadenBeacon((0, 1, 2, 3), held)))
             network.run(1.0)
 

@@ -91,7 +91,7 @@ class Broker:
     ) -> None:
         """`gets_all`: whatever is published reaches this node, wanted or not, so it can wait for it."""
         self._host = host
-        self._booted_at = host.now()
+        self.booted_at = host.now()
         self._application = application
         self.opener = opener
         self._index: MatchingIndex[int] = MatchingIndex()
@@ -250,7 +250,7 @@ class Broker:
             self._on_arrival(event, hops, age)
         now = self._host.now()
         if event.event_class is _REALTIME:
-            if age > now - self._booted_at:  # `lived_through`
+            if age > now - self.booted_at:  # `lived_through`
                 self.drop(event.id, DropReason.EXPIRED, "event")
                 return True
             is_kept = True  # there is nothing to keep
@@ -325,7 +325,7 @@ class Broker:
 
     def lived_through(self, age: Micros) -> bool:
         """Whether this node was up when an event of this age was published."""
-        return age <= self._host.now() - self._booted_at
+        return age <= self._host.now() - self.booted_at
 
     def wants(self, event: Event) -> bool:
         """Whether a local application would get this event."""

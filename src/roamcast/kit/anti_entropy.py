@@ -29,6 +29,7 @@ from roamcast.kit.repair import (
     Holdings,
     RecentCopy,
     Requests,
+    Said,
     events_of,
     missing,
     runs_of,
@@ -41,6 +42,7 @@ ANSWERS_MAX = 10_000  # that wait
 WANTED_MAX = 1_000  # events in one request
 MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour
 TOLD_AGAIN = 4  # beacons: an unchanged fingerprint is told only in one of so many
+YOUTH_BYTES = 2  # milliseconds
 COMPARED_MAX = 1_000  # memorized events: to name more of them takes milliseconds for each digest that comes
 UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals
 
@@ -108,11 +110,13 @@ class HoldingsDigest(WireMessage, frozen=True, tag=3):
 
 
 class WantEvents(WireMessage, frozen=True, tag=4):
-    """Publisher and sequence of each event wanted, one after the other."""
+    """Publisher and sequence of each event wanted, one after the other. `uptime` of a sender that has booted
+    not long ago, else 0: it must refuse older real-time events (`Broker.deliver`)."""
 
     name = "want"
 
     events: Annotated[tuple[Count, ...], msgspec.Meta(min_length=2, max_length=2 * WANTED_MAX)]
+    uptime: Count
 
 
 class HadEvents(WireMessage, frozen=True, tag=5):
@@ -121,6 +125,14 @@ class HadEvents(WireMessage, frozen=True, tag=5):
     name = "had"
 
     had: Held
+
+
+class TooOld(WireMessage, frozen=True, tag=14):
+    """For a neighbour that has asked for these events: they are from before its boot."""
+
+    name = "too old"
+
+    held: Held
 
 
 class AntiEntropy:
@@ -144,11 +156,12 @@ class AntiEntropy:
         self._interval = interval = micros(options.digest_interval)
         self._request_timeout = micros(options.request_timeout)
         self._hop_limit = options.hop_limit
+        self._recent_time = micros(options.recent_time)
         self._is_compared = is_compared
         self._handed = handed
         self.holdings = Holdings(
             broker.store,
-            recent_time=micros(options.recent_time),
+            recent_time=self._recent_time,
             recent_max=options.recent_max,
             on_evicted=on_evicted,
         )
@@ -166,7 +179,7 @@ class AntiEntropy:
         self._ask_timers = Timers(host, self.ask)
         self._told = b""  # our last fingerprint
         self._silent_turns = 0  # beacons since it was told
-        self._said: dict[NodeId, bytes] = {}  # the last fingerprint of each neighbour; empty: none so far
+        self._said: dict[NodeId, Said] = {}  # by each neighbour; an empty fingerprint: none so far
         self.differing: set[NodeId] = set()  # those who hold something else
         self._agreed: dict[NodeId, int] = {}  # the store that a neighbour said to hold, too
         self._last_digest: tuple[HeldRuns, ...] = ()
@@ -176,6 +189,7 @@ class AntiEntropy:
             HoldingsDigest: self.on_digest,
             WantEvents: self._on_want,
             HadEvents: lambda sender, message: self.custody.on_held(sender, events_of(message.had)),
+            TooOld: self._on_too_old,
         }
 
     def on_start(self) -> None:
@@ -186,7 +200,7 @@ class AntiEntropy:
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self.custody.on_neighbour_up(neighbour)
         self._has_met = True
-        self._said[neighbour] = b""
+        self._said[neighbour] = Said(b"", self.host.now() - self._recent_time)
         self._told = b""  # it has not heard it
         if not self._is_compared:
             self._soon()
@@ -211,19 +225,27 @@ class AntiEntropy:
     # What neighbours hold.
 
     def fingerprint(self) -> bytes:
-        """The fingerprint for the next beacon; empty if it is the same as in the last one."""
-        mine = self.holdings.fingerprint(self.host.now())
+        """The fingerprint for the next beacon; empty if it is the same as in the last one. A node that has
+        booted not long ago says when: what is older it does not want."""
+        now, uptime = self.host.now(), self._short_uptime()
+        mine = self.holdings.fingerprint(now, now - (uptime or self._recent_time))
         self._silent_turns = self._silent_turns + 1 if mine == self._told else 0
         self._told = mine
-        return b"" if self._silent_turns % TOLD_AGAIN else mine
+        youth = (uptime // MILLISECOND).to_bytes(YOUTH_BYTES, "big") if uptime else b""
+        return b"" if self._silent_turns % TOLD_AGAIN else mine + youth
 
     def on_fingerprint(self, neighbour: NodeId, theirs: bytes) -> None:
-        theirs = theirs or self._said.get(neighbour, b"")
-        if neighbour not in self._said or len(theirs) != FINGERPRINT_BYTES:
-            return
-        self._said[neighbour] = theirs
+        said = self._said.get(neighbour)
         store, now = self._broker.store, self.host.now()
-        if self.holdings.agrees(theirs, now):
+        if said is None or len(theirs or said.fingerprint) < FINGERPRINT_BYTES:
+            return
+        if theirs:
+            uptime = MILLISECOND * int.from_bytes(theirs[FINGERPRINT_BYTES:][:YOUTH_BYTES], "big")
+            fingerprint = theirs[:FINGERPRINT_BYTES]
+            said = self._said[neighbour] = Said(fingerprint, now - (uptime or self._recent_time))
+        if said.since < self._broker.booted_at and self._short_uptime():
+            return  # it has what we shall not get, and it compares
+        if self.holdings.agrees(said, now):
             self.differing.discard(neighbour)
             if store.is_filling and self._agreed.get(neighbour) != store.fingerprint:
                 self._agreed[neighbour] = store.fingerprint
@@ -231,6 +253,11 @@ class AntiEntropy:
         else:
             self.differing.add(neighbour)
             self._soon()
+
+    def since(self, neighbour: NodeId) -> Micros:
+        """From when on a neighbour wants real-time events: since its boot, if that is not long ago."""
+        said = self._said.get(neighbour)
+        return self.host.now() - self._recent_time if said is None else said.since
 
     def _soon(self) -> None:
         """Say what we hold; to a new neighbour at once, to others an interval after the last time at
@@ -270,7 +297,7 @@ class AntiEntropy:
             if self._is_soon:  # ours would say the same
                 self._is_soon = False
                 self._soon_timer.cancel()
-        elif self.holdings.any_settled(missing(held, mine), now):
+        elif self.holdings.any_settled(missing(held, mine), now, self.since(sender)):
             self.differing.update(self._said.keys() & {sender})
             self._soon()
 
@@ -313,14 +340,47 @@ class AntiEntropy:
             few = None if store.has_room(0, now) else random_below(self.host, OFFERED_MAX)
             wanted = self._requests.request(neighbour, now, few)
         if wanted:
-            self._messenger.send(WantEvents(tuple(number for event in wanted for number in event)), neighbour)
+            self.want(neighbour, wanted)
         if self._requests.has_offers(neighbour):
             # A request or an answer may be lost, and another neighbour may not send what it was asked for.
             self._ask_timers.at(neighbour, now + self._request_timeout)
 
+    def want(self, neighbour: NodeId, events: list[EventId]) -> None:
+        flat = tuple(number for event in events for number in event)
+        self._messenger.send(WantEvents(flat, self._short_uptime()), neighbour)
+
+    def _short_uptime(self) -> Micros:
+        """0 if this node was up when the oldest real-time event that somebody holds was published."""
+        uptime = self.host.now() - self._broker.booted_at
+        return uptime if uptime < self._recent_time and not self._is_bridge() else 0
+
+    def _is_bridge(self) -> bool:
+        """Whether neighbours may hear of each other's events by this node alone: as far as it knows, they are
+        not connected without it."""
+        near = self._around.neighbours()
+        left, reached = set(near[1:]), near[:1]
+        while reached and left:
+            more = left.intersection(self._around.neighbours_of(reached.pop()))
+            left -= more
+            reached += more
+        return bool(left)
+
     def _on_want(self, sender: NodeId, want: WantEvents) -> None:
-        wanted = zip(want.events[::2], want.events[1::2], strict=False)
-        self._answers.add(((sender, EventId(*event)), None) for event in wanted)
+        wanted = [EventId(*event) for event in zip(want.events[::2], want.events[1::2], strict=False)]
+        too_old = set[EventId]()
+        if want.uptime:
+            found = (self.holdings.find(event, self.host.now()) for event in wanted)
+            too_old.update(
+                one.event.id for one in found if one and not one.event.lifetime and one.age > want.uptime
+            )
+        if too_old:
+            self._messenger.send(TooOld(runs_of(too_old)), sender)
+        self._answers.add(((sender, event), None) for event in wanted if event not in too_old)
+
+    def _on_too_old(self, sender: NodeId, message: TooOld) -> None:
+        if self._short_uptime():
+            until = self.host.now() + self._recent_time
+            self._requests.on_refused(sender, events_of(message.held), until)
 
     def _hand(self, asked: tuple[NodeId, EventId], _: None) -> int:
         neighbour, key = asked

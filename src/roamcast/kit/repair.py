@@ -196,6 +196,13 @@ class RecentCopy(NamedTuple):
     fingerprint: int
 
 
+class Said(NamedTuple):
+    """What a neighbour holds, as it says."""
+
+    fingerprint: bytes
+    since: Micros  # of real-time events: its boot, or long ago
+
+
 class Holdings:
     """Memorized events from the broker's store, and recent real-time events."""
 
@@ -239,12 +246,13 @@ class Holdings:
             return None
         return Holding(recent.event, recent.hops, recent.age + now - recent.arrived)
 
-    def any_settled(self, keys: Iterable[EventId], now: Micros) -> bool:
-        """Whether one of them is memorized, or neither on its way nor about to expire."""
-        born_by = now + self._recent_time - SETTLED_AFTER
+    def any_settled(self, keys: Iterable[EventId], now: Micros, since: Micros) -> bool:
+        """Whether one of them is memorized, or neither on its way nor about to expire nor from before
+        `since`."""
+        first, last = self._settled(now, since)
         for key in keys:
             recent = self._recent.get(key)
-            if recent is None or now + UNSURE < recent.until <= born_by:
+            if recent is None or first < recent.until <= last:
                 return True
         return False
 
@@ -268,24 +276,25 @@ class Holdings:
         self._recent.expire(now)
         return list(self._recent.values())
 
-    def fingerprint(self, now: Micros) -> bytes:
-        """Of all that this node holds and that is settled: another that holds the same says the same."""
+    def fingerprint(self, now: Micros, since: Micros) -> bytes:
+        """Of all that this node holds and that is settled: another that holds the same says the same. Of
+        real-time events, only of those from `since` on."""
         total = self._stored_sum(now)
-        born_by = now + self._recent_time - SETTLED_AFTER
+        first, last = self._settled(now, since)
         for copy in self.recent(now):
-            if now + UNSURE < copy.until <= born_by:
+            if first < copy.until <= last:
                 total += copy.fingerprint
         return (total % FINGERPRINTS).to_bytes(FINGERPRINT_BYTES, "big")
 
-    def agrees(self, theirs: bytes, now: Micros) -> bool:
+    def agrees(self, said: Said, now: Micros) -> bool:
         """Whether a node with such a fingerprint holds the same, as far as the two can tell."""
-        difference = int.from_bytes(theirs, "big") - self._stored_sum(now)
-        born_by = now + self._recent_time - SETTLED_AFTER
+        difference = int.from_bytes(said.fingerprint, "big") - self._stored_sum(now)
+        first, last = self._settled(now, said.since)
         unsure: list[int] = []
         for copy in self.recent(now):
-            if abs(born_by - copy.until) < UNSURE or copy.until < now + 2 * UNSURE:
+            if abs(last - copy.until) < UNSURE or abs(first - copy.until) < UNSURE:
                 unsure.append(copy.fingerprint)
-            elif copy.until <= born_by:
+            elif first < copy.until <= last:
                 difference -= copy.fingerprint
         if len(unsure) > UNSURE_MAX:
             return False
@@ -293,6 +302,11 @@ class Holdings:
         for one in unsure:
             sums += [one + other for other in sums]
         return any((difference - one) % FINGERPRINTS == 0 for one in sums)
+
+    def _settled(self, now: Micros, since: Micros) -> tuple[Micros, Micros]:
+        """The bounds of `until` of real-time events from `since` on that two nodes can compare."""
+        recent = self._recent_time
+        return max(now + UNSURE, since + recent), now + recent - SETTLED_AFTER
 
     def _stored_sum(self, now: Micros) -> int:
         self._store.forget_expired(now)
@@ -402,6 +416,13 @@ class Requests:
         owed = self._owed.get(neighbour)
         if owed is not None:
             owed.pop(event, None)
+
+    def on_refused(self, neighbour: NodeId, events: Iterable[EventId], until: Micros) -> None:
+        """It was asked for these, and does not give them: nobody is asked for them before then."""
+        owed = self._owed.get(neighbour, {})
+        for event in events:
+            if owed.pop(event, None) is not None and len(self._asked) <= OFFERED_MAX:
+                self._asked[event] = until
 
     def has_offers(self, neighbour: NodeId) -> bool:
         return bool(self._offered.get(neighbour))

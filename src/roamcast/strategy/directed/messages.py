@@ -5,8 +5,16 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from roamcast.event import Count, EventId
-from roamcast.kit.anti_entropy import HadEvents, Handed, Held, HoldingsDigest, WantEvents
+from roamcast.event import Count
+from roamcast.kit.anti_entropy import (
+    YOUTH_BYTES,
+    HadEvents,
+    Handed,
+    Held,
+    HoldingsDigest,
+    TooOld,
+    WantEvents,
+)
 from roamcast.kit.cover import NAME_BYTES, RELAYS_MAX, Names
 from roamcast.kit.protocol import WireMessage
 from roamcast.kit.repair import FINGERPRINT_BYTES as HOLDINGS_BYTES
@@ -16,6 +24,7 @@ from roamcast.strategy.directed.interests import FINGERPRINT_BYTES, InterestRows
 from roamcast.wire import Codec
 
 MARK_BYTES = 2
+MARKS_LAST = 0xFFFF
 MARKS_MAX = 500  # events named in one beacon
 
 
@@ -63,6 +72,7 @@ DirectedMessage = (
     | HoldingsDigest
     | WantEvents
     | HadEvents
+    | TooOld
     | SoughtCopy
     | DirectedCopy
     | DirectedTo
@@ -71,7 +81,7 @@ DirectedMessage = (
     | Took
     | Lacking
 )
-CODEC: Codec[DirectedMessage] = Codec("directed", 1, DirectedMessage)
+CODEC: Codec[DirectedMessage] = Codec("directed", 2, DirectedMessage)
 
 
 def numbers_of(names: bytes) -> set[int]:
@@ -86,10 +96,10 @@ def names_from(numbers: Iterable[int]) -> bytes:
 
 
 class Rider(NamedTuple):
-    """What rides in a beacon: | which of the following 8 | fingerprint of what is held 32 | fingerprint of
-    the interests 32 | how many 8 | distances 32 each | marks of events 16 each. An empty fingerprint is the
-    same as before. Marks are of the events that the sender wanted and got since its last beacon; `is_whole`:
-    of all that it still has."""
+    """What rides in a beacon: | which of the following 8 | fingerprint of what is held 32, just after a boot
+    48 | fingerprint of the interests 32 | how many 8 | distances 32 each | marks of events 16 each. An empty
+    fingerprint is the same as before. Marks are of the events that the sender wanted and got since its last
+    beacon; `is_whole`: of all that it still has."""
 
     holdings: bytes = b""
     interests: bytes = b""
@@ -99,6 +109,7 @@ class Rider(NamedTuple):
 
     def encode(self) -> bytes:
         which = bool(self.holdings) | bool(self.interests) << 1 | bool(self.entries) << 2 | self.is_whole << 3
+        which |= (len(self.holdings) > HOLDINGS_BYTES) << 4
         if not which and not self.marks:
             return b""
         count = bytes([len(self.entries) // ENTRY_BYTES]) if self.entries else b""
@@ -112,7 +123,8 @@ class Rider(NamedTuple):
             return NOTHING
         which, at = octets[0], 1
         parts = []
-        for bit, size in ((1, HOLDINGS_BYTES), (2, FINGERPRINT_BYTES)):
+        holdings = HOLDINGS_BYTES + YOUTH_BYTES * bool(which & 16)
+        for bit, size in ((1, holdings), (2, FINGERPRINT_BYTES)):
             size = size if which & bit else 0
             parts.append(octets[at : at + size])
             at += size
@@ -127,11 +139,3 @@ class Rider(NamedTuple):
 
 
 NOTHING = Rider()
-
-
-def mark_of(fingerprint: int) -> int:
-    return fingerprint & 0xFFFF
-
-
-def event_of(took: Took) -> EventId:
-    return EventId(took.publisher, took.sequence)

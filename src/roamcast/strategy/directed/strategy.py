@@ -26,7 +26,7 @@ from roamcast.broker.core import Subscription
 from roamcast.broker.seen import event_fingerprint
 from roamcast.event import Event, EventClass, EventId, is_sealed
 from roamcast.host import SendFailure
-from roamcast.kit.anti_entropy import Handed, HoldingsDigest, WantEvents
+from roamcast.kit.anti_entropy import Handed, HoldingsDigest
 from roamcast.kit.cover import AROUND_PAYLOAD, PLACE_AIRTIMES, name_number, names_of, place_of, shares, turn
 from roamcast.kit.protocol import Timers, WireMessage, random_below
 from roamcast.kit.relay import Relay
@@ -38,14 +38,13 @@ from roamcast.strategy.directed.distances import GONE, NAMES_MAX, Distances
 from roamcast.strategy.directed.interests import Interests
 from roamcast.strategy.directed.messages import (
     CODEC,
+    MARKS_LAST,
     DirectedCopy,
     DirectedTo,
     Lacking,
     Rider,
     SoughtCopy,
     Took,
-    event_of,
-    mark_of,
     names_from,
     numbers_of,
 )
@@ -393,7 +392,7 @@ class Directed(Spreading, Strategy):
             age,
             now,
             now - age + self._recent_time,
-            mark_of(event_fingerprint(*key)),
+            event_fingerprint(*key) & MARKS_LAST,
             wanting,
             set(),
             set(),
@@ -414,7 +413,7 @@ class Directed(Spreading, Strategy):
             self.messenger.send(Took(*key))
 
     def _on_took(self, sender: NodeId, took: Took) -> None:
-        aim = self._aims.get(event_of(took))
+        aim = self._aims.get(EventId(took.publisher, took.sequence))
         if aim is not None:
             aim.awaited.pop(sender, None)
 
@@ -495,13 +494,14 @@ class Directed(Spreading, Strategy):
         had = self._had.get(neighbour)
         if had is None:
             return
-        name, by = name_number(neighbour), self.host.now() - SETTLED
+        name, by, since = name_number(neighbour), self.host.now() - SETTLED, self.repair.since(neighbour)
         lacking = []
         for key in reversed(self._aims):
             aim = self._aims[key]
             if aim.arrived <= had.until:
                 break
-            if aim.arrived <= by and name in aim.wanting and aim.mark not in had.marks:
+            is_due = aim.arrived <= by and aim.arrived - aim.age >= since
+            if is_due and name in aim.wanting and aim.mark not in had.marks:
                 lacking.append(key)
         had.until = by
         lacking = [key for key in lacking if key.publisher != neighbour]
@@ -528,7 +528,7 @@ class Directed(Spreading, Strategy):
         wanted = wanted[:OFFERED_MAX]
         self._asked.update(dict.fromkeys(wanted, now))
         if wanted:
-            self.messenger.send(WantEvents(tuple(n for one in wanted for n in one)), sender)
+            self.repair.want(sender, wanted)
 
     def _handed(self, holding: Holding) -> WireMessage:
         return DirectedTo(*holding) if holding.event.id in self._aims else Handed(*holding)
