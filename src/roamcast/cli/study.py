@@ -145,6 +145,7 @@ def reproduce(
 
 @click.command()
 @click.option("--profile", default="quick", help="quick (3 seeds, minutes) or full (10).")
+@click.option("--seed", metavar="N", default=1, help="The first seed.", show_default=True)
 @click.option(
     "--enter", metavar="FILE", type=PATH, multiple=True, help="Entries from outside, a TOML file; repeatable."
 )
@@ -153,14 +154,20 @@ def reproduce(
 @click.option("--anew", is_flag=True, help="Run again what other code has run in DIR.")
 @options.spark
 def league(
-    profile: str, enter: tuple[Path, ...], out: str, page: Path | None, anew: bool, master: str | None
+    profile: str,
+    seed: int,
+    enter: tuple[Path, ...],
+    out: str,
+    page: Path | None,
+    anew: bool,
+    master: str | None,
 ) -> None:
     """Every strategy in the same dozen scenarios: who wins where, at what cost."""
     from roamcast.cli.screen import columns_of_terminal, progress_of_runs, show_table
     from roamcast.lab.league.league import league as run
 
     with progress_of_runs() as on_progress:
-        ended = run(profile, out, enter, page, master, on_progress, anew)
+        ended = run(profile, out, enter, page, master, on_progress, anew, seed)
     show_table(*ended.leaders)
     print("\n".join(textwrap.wrap(ended.to_decide, columns_of_terminal(), break_on_hyphens=False)))
     show_table(*ended.ranks)
