@@ -187,12 +187,12 @@ def test_nothing_acknowledged_is_lost_while_a_fleet_is_upgraded(tmp_path: Path) 
             for publisher in publishers:
                 publisher.publish()
             if time.monotonic() >= upgraded_at:
-                device = next(waiting, None)
-                if device is None:
+                upgraded = next(waiting, None)
+                if upgraded is None:
                     is_done = True
                 else:
-                    device.stop()
-                    device.start(now)
+                    upgraded.stop()
+                    upgraded.start(now)
                     upgraded_at = time.monotonic() + BETWEEN
             time.sleep(PERIOD)
         wait_until(lambda: all(len(one.acknowledged) == one.sent for one in publishers), 60)
@@ -209,7 +209,9 @@ def test_nothing_acknowledged_is_lost_while_a_fleet_is_upgraded(tmp_path: Path) 
         assert not any(missing.values()), missing
         assert "Traceback" not in "".join(device.said() for device in devices)
     finally:
-        for each in (*publishers, *subscribers):
-            each.close()
+        for publisher in publishers:
+            publisher.close()
+        for subscriber in subscribers:
+            subscriber.close()
         for device in devices:
             device.stop()
