@@ -40,7 +40,6 @@ SCENARIOS = "scenarios"
 ENTRIES = "entries.toml"
 SEEDS = {"quick": 3, "full": 10}
 """How many, by profile."""
-SEED_FIRST = 1
 PROFILES = tuple(SEEDS)
 Shown = TypeVar("Shown", str, Markup)
 
@@ -74,7 +73,7 @@ class Contest:
     experiment: Experiment
 
 
-def contest(profile: str, enter: Sequence[Path] = (), seed: int = SEED_FIRST) -> Contest:
+def contest(profile: str, enter: Sequence[Path] = (), seed: int = 1) -> Contest:
     """The league of a profile, with what other files enter, from a first seed on. Every combination is
     checked here."""
     if profile not in SEEDS:
@@ -142,7 +141,7 @@ def league(
     master: str | None = None,
     progress: Callable[[Progress], None] | None = None,
     anew: bool = False,
-    seed: int = SEED_FIRST,
+    seed: int = 1,
 ) -> LeagueTables:
     """Run the league into `out`; runs that are there already are not repeated. Those of other code are
     refused, or with `anew` run again.
