@@ -6,7 +6,7 @@ with the listener but the codec. What it says and hears goes to the `Model`.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.virtual.model import Message
 from tests.virtual.network import StreamEnd, VirtualSocket
@@ -35,9 +35,19 @@ from roamcast.gateway.mqtt.transport import PacketFramer
 if TYPE_CHECKING:
     from tests.virtual.nodes import VirtualMachine, VirtualWorld
 
+NOTED = 2.0  # seconds after CONNACK by which a session with its will is on the disk, also on a slow one
 AGAIN = 0.25  # seconds until the next attempt to connect
 EXPIRY = 86_400  # seconds
 SUBSCRIBING = 65_000  # the packet identifiers from here on are for SUBSCRIBE and UNSUBSCRIBE
+
+
+class WillPlan(NamedTuple):
+    """Each connection has such a will, with a content of its own."""
+
+    topic: str
+    qos: int
+    delay: int = 0  # seconds; of MQTT 5
+    size: int = 0
 
 
 class ModelClient(asyncio.Protocol):
@@ -51,7 +61,7 @@ class ModelClient(asyncio.Protocol):
         *,
         version: int = V5,
         lasting: bool = True,
-        will: Will | None = None,
+        will: WillPlan | None = None,
         inflight_max: int = 20,
         receive_maximum: int | None = None,
         comes: bool = True,
@@ -61,6 +71,7 @@ class ModelClient(asyncio.Protocol):
         self.version = version
         self.lasting = lasting
         self.will = will
+        self._will: Message | None = None  # of this connection
         self.is_wanted = comes  # to be connected
         self.is_connected = False  # CONNACK has come
         self.sent: dict[int, Publish | Acknowledge] = {}  # not acknowledged: PUBLISH or PUBREL
@@ -108,6 +119,8 @@ class ModelClient(asyncio.Protocol):
         self.is_wanted = False
         if self._stream is not None:
             if politely and self.is_connected:
+                if self._will is not None:
+                    self._will.revoked_at = self.world.now
                 self._say(Disconnect())
                 self._stream.close()
             else:
@@ -154,7 +167,7 @@ class ModelClient(asyncio.Protocol):
                 version=self.version,
                 client_id=self.name,
                 clean_start=not self.lasting,
-                will=self.will,
+                will=self._new_will(),
                 properties=properties,
             )
         )
@@ -173,6 +186,9 @@ class ModelClient(asyncio.Protocol):
         if self.is_connected:
             self.model.disconnected(self)
         self._stream = None
+        if self._will is not None:
+            self._on_will_due(self._will)
+        self._will = None
         self.is_connected = False
         if not self.lasting:
             self._received.clear()
@@ -224,6 +240,9 @@ class ModelClient(asyncio.Protocol):
             self.model.refused_connection(self.name, packet.reason)
             return
         self.is_connected = True
+        self.model.connected(self.name, self.world.now)
+        if self._will is not None:
+            self._will.connected_at = self.world.now
         if not packet.session_present:
             self._received.clear()
             if self._had_session and self.lasting:
@@ -263,12 +282,44 @@ class ModelClient(asyncio.Protocol):
         if packet.qos == 2:
             if packet.packet_id not in self._received:
                 self._received[packet.packet_id] = packet.payload
-                self.model.received(self, packet, self.world.now)
+                self.model.received(self, packet.topic, packet.payload, self.world.now)
             self._say(Acknowledge(PacketType.PUBREC, packet.packet_id))
             return
-        self.model.received(self, packet, self.world.now)
+        self.model.received(self, packet.topic, packet.payload, self.world.now)
         if packet.qos:
             self._say(Acknowledge(PacketType.PUBACK, packet.packet_id))
+
+    # Its will.
+
+    def _new_will(self) -> Will | None:
+        if self.will is None:
+            return None
+        topic, qos, delay, size = self.will
+        self._will = message = self.model.new_message(f"{self.name}'s will", topic, qos, False, size, False)
+        message.delay = delay if self.version == V5 else 0
+        message.client = self.name
+        properties = Properties(will_delay=delay) if self.version == V5 else None
+        return Will(topic, message.payload, qos, False, properties)
+
+    def _on_will_due(self, message: Message) -> None:
+        """The connection has ended. Whether its will must come: it was noted, and nobody took it back."""
+        message.ended_at = message.sent_at = self.world.now
+        since = message.connected_at
+        if since is None or message.revoked_at is not None or not message.qos or not self.lasting:
+            return
+        if self.world.now - since < NOTED or self.name in self.model.in_doubt:
+            return
+        if not message.delay:
+            self.model.acknowledged(message, self.world.now)
+            return
+        boots = self.machine.boots
+
+        def check() -> None:
+            if not self.is_connected and self.machine.boots == boots and self.machine.node is not None:
+                self.model.acknowledged(message, self.world.now)
+
+        if self.machine.node is not None:
+            self.world.call_later(message.delay + NOTED, check)
 
     # Private.
 

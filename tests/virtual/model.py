@@ -11,6 +11,12 @@ Must, once the world has been quiet: whatever was acknowledged (PUBACK, PUBREC) 
 2, for every client that had a lasting session and a subscription (SUBACK) before the message was sent, and
 ever since. And the newest retained message of a topic for whoever subscribes afterwards.
 
+A will comes once, when its connection has ended without DISCONNECT and its client has been away for the
+will's delay, and not otherwise; that of a client with a lasting session must come, also after a crash. A
+program on the local socket gets an event once per connection; it must have what was acknowledged while it was
+subscribed, and where stores have room also what was acknowledged before. A receipt comes from another node
+that has a subscriber, once, until the deadline, and then its publisher is told that it is over.
+
 A node whose disk was full may give a client something twice after a crash: it could not note that the client
 had it, and what it could not keep comes when it can (`in_doubt`). A node that says that it has lost its
 storage (`forgiven`) is out of the second part.
@@ -18,14 +24,17 @@ storage (`forgiven`) is out of the second part.
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from roamcast.event import Event
 from roamcast.filter import Filter
 
 if TYPE_CHECKING:
     from tests.virtual.clients import ModelClient
+    from tests.virtual.programs import LocalProgram
 
+AnyClient: TypeAlias = "ModelClient | LocalProgram"
+EARLY = 1.0  # seconds that a client may hear of the end of its connection after others have its will
 LOG_MAX = 200_000
 
 
@@ -43,6 +52,16 @@ class Message:
         self.acknowledged_at: float | None = None
         self.is_refused = False
         self.tries = 0  # as earlier messages, which were refused
+        # Of a program's message.
+        self.lifetime = 0.0  # seconds
+        self.receipts = 0  # that are wanted
+        # Of a will: whose, and what became of the connection.
+        self.client = ""
+        self.delay = 0
+        self.connected_at: float | None = None
+        self.revoked_at: float | None = None
+        self.ended_at: float | None = None
+        self.came_at: float | None = None  # to the first who got it
 
     def __repr__(self) -> str:
         return f"{self.publisher}'s message {self.number} (QoS {self.qos}, {self.topic})"
@@ -72,10 +91,18 @@ class Model:
         self.forgiven: set[str] = set()  # clients whose nodes have lost what they had, and said so
         self.in_doubt: set[str] = set()  # clients whose nodes could not note what they have had
         self.sessions_lost = 0
+        self.programs: set[str] = set()
+        # Whether it waits on its publisher's disk, because the store is full until lifetimes end.
+        self.is_waiting: Callable[[Message], bool] = lambda message: False
+        # Whether a client's node has died at about this time, so that it may not have noted a goodbye.
+        self.died_since: Callable[[str, float], bool] = lambda name, at: False
         self._by_payload: dict[bytes, Message] = {}
         self._clears: dict[str, list[Message]] = defaultdict(list)
         self._subscriptions: dict[str, list[Standing]] = defaultdict(list)
-        self._clients: dict[str, ModelClient] = {}
+        self._clients: dict[str, AnyClient] = {}
+        self.has_room = True  # no store is so small that it pushes out what everyone has had
+        self.clocks_jump = False  # then delays of wills do not say when
+        self._connected: dict[str, list[float]] = defaultdict(list)
         self._had: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))  # client, message, times
         self._last: dict[tuple[str, str, str, int], int] = {}  # by client, publisher, topic and QoS
         self._problems: list[str] = []
@@ -107,11 +134,19 @@ class Model:
     def refused_connection(self, name: str, reason: int) -> None:
         self.problem(f"{name} was refused with {reason:#x}")
 
-    def subscribing(self, client: "ModelClient", wanted: str, qos: int) -> None:
+    def connected(self, name: str, now: float) -> None:
+        self._connected[name].append(now)
+
+    def confirmed(self, message: Message, node: int, publisher: int) -> None:
+        """A receipt has come."""
+        if node == publisher or node not in self.takers(message.topic):
+            self.problem(f"{message} is confirmed by {node}, where nobody wants it")
+
+    def subscribing(self, client: AnyClient, wanted: str, qos: int) -> None:
         self._clients[client.name] = client
         self._subscriptions[client.name].append(Standing(wanted, qos))
 
-    def subscribed(self, client: "ModelClient", wanted: str, reason: int) -> None:
+    def subscribed(self, client: AnyClient, wanted: str, reason: int) -> None:
         for one in self._subscriptions[client.name]:
             if one.wanted == wanted and one.since is None and reason < 0x80:
                 one.since = client.world.now
@@ -121,7 +156,7 @@ class Model:
             if one.wanted == wanted and one.until is None:
                 one.until = client.world.now
 
-    def disconnected(self, client: "ModelClient") -> None:
+    def disconnected(self, client: AnyClient) -> None:
         if not client.lasting:
             self._end_subscriptions(client)
 
@@ -132,18 +167,20 @@ class Model:
             self.problem(f"{client.name} has lost its session")
         self._end_subscriptions(client)
 
-    def received(self, client: "ModelClient", packet: Any, now: float) -> None:
+    def received(self, client: AnyClient, topic: str, payload: bytes, now: float) -> None:
         self.deliveries += 1
-        message = self._by_payload.get(packet.payload) if packet.payload else None
+        message = self._by_payload.get(payload) if payload else None
         if message is None:
-            if not self._clears.get(packet.topic) or packet.payload:
-                self.problem(f"{client.name} got {packet.payload[:30]!r}, which nobody published")
+            if not self._clears.get(topic) or payload:
+                self.problem(f"{client.name} got {payload[:30]!r}, which nobody published")
             return
         subscriptions = self._subscriptions[client.name]
-        covering = [one for one in subscriptions if one.covers(packet.topic)]
-        if packet.topic != message.topic or not covering:
-            self.problem(f"{client.name} got {message} on {packet.topic}, which it did not want")
+        covering = [one for one in subscriptions if one.covers(topic)]
+        if topic != message.topic or not covering:
+            self.problem(f"{client.name} got {message} on {topic}, which it did not want")
             return
+        if message.came_at is None:
+            message.came_at = now
         had = self._had[client.name]
         had[message.number] += 1
         is_exact = message.qos == 2 and not message.retain and [one.qos for one in covering] == [2]
@@ -163,8 +200,35 @@ class Model:
 
     # The answer.
 
+    def takers(self, topic: str) -> set[int]:
+        """Nodes on which somebody has ever wanted this."""
+        return {
+            client.machine.number
+            for name, client in self._clients.items()
+            if any(one.covers(topic) for one in self._subscriptions[name])
+        }
+
     def problems(self, now: float) -> list[str]:
-        return [*self._problems, *(f"lost: {who} has not got {what}" for who, what in self.lost(now))]
+        lost = (f"lost: {who} has not got {what}" for who, what in self.lost(now))
+        return [*self._problems, *self._untimely_wills(), *lost]
+
+    def _untimely_wills(self) -> list[str]:
+        found = []
+        for will in self.messages:
+            if not will.client or will.came_at is None or will.client in self.in_doubt:
+                continue
+            ended = will.ended_at
+            if ended is None or will.came_at < ended - EARLY:
+                found.append(f"{will} came while its client was connected")
+                continue
+            back = next((at for at in self._connected[will.client] if at > ended), will.came_at)
+            if will.revoked_at is not None:
+                # A client that is back at once may overtake its goodbye, if its node does not read it now.
+                if not self.died_since(will.client, ended) and back - ended > EARLY:
+                    found.append(f"{will} came although its client said goodbye")
+            elif will.delay and not self.clocks_jump and back - ended < will.delay - EARLY:
+                found.append(f"{will} came although its client was back after {back - ended:.1f} s")
+        return found
 
     def lost(self, now: float) -> list[tuple[str, Message]]:
         """Acknowledged, and not with everyone who must have it."""
@@ -174,17 +238,18 @@ class Model:
                 continue
             assert message.sent_at is not None
             for name, subscriptions in self._subscriptions.items():
-                if not self._clients[name].lasting or name in self.forgiven:
+                if name in self.forgiven:
                     continue
+                gets_stored = self.has_room and name in self.programs
                 must = any(
                     one.qos
                     and one.since is not None
-                    and one.since < message.sent_at
+                    and (gets_stored or one.since < message.sent_at)
                     and one.until is None
                     and one.covers(message.topic)
                     for one in subscriptions
                 )
-                if must and not self._had[name][message.number]:
+                if must and not self._had[name][message.number] and not self.is_waiting(message):
                     missing.append((name, message))
         return missing
 
@@ -195,13 +260,16 @@ class Model:
         return kept[-1] if kept and kept[-1].acknowledged_at is not None else None
 
     def has(self, name: str, message: Message) -> bool:
-        return self._had[name][message.number] > 0
+        return self.times(name, message) > 0
+
+    def times(self, name: str, message: Message) -> int:
+        return self._had[name][message.number]
 
     @property
     def acknowledged_count(self) -> int:
         return sum(one.acknowledged_at is not None for one in self.messages)
 
-    def _end_subscriptions(self, client: "ModelClient") -> None:
+    def _end_subscriptions(self, client: AnyClient) -> None:
         for one in self._subscriptions[client.name]:
             if one.until is None:
                 one.until = client.world.now

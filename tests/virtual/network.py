@@ -174,6 +174,9 @@ class VirtualSocket:
     def setsockopt(self, *_: object) -> None:
         pass
 
+    def getsockopt(self, *_: object) -> bytes:
+        raise OSError(92, "Protocol not available")
+
     def bind(self, place: tuple[str, int]) -> None:
         self.port = place[1] or self._network.free_port()
 

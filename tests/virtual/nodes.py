@@ -1,4 +1,4 @@
-"""Whole nodes in virtual time: `LiveNode`, MQTT listener, sessions and storage.
+"""Whole nodes in virtual time: `LiveNode`, local socket, MQTT listener, sessions and storage.
 
     world = VirtualWorld(seed)
     a, b = world.machine("a"), world.machine("b")
@@ -14,6 +14,7 @@ schedules of faults; `python -m tests.virtual SEED` plays one and says what happ
 """
 
 import logging
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +24,14 @@ from typing import Any
 from tests.virtual import ledger
 from tests.virtual.clients import ModelClient
 from tests.virtual.disk import VirtualDisk
-from tests.virtual.model import Model
+from tests.virtual.model import AnyClient, Model
 from tests.virtual.network import Network, VirtualNetwork
+from tests.virtual.programs import LocalProgram
 from tests.virtual.timeline import ProcessLoop, Timeline
 
+from roamcast.gateway.local.server import LocalServer
 from roamcast.gateway.mqtt.listener import MqttListener
-from roamcast.gateway.options import MqttOptions
+from roamcast.gateway.options import LocalOptions, MqttOptions
 from roamcast.runtime.live.node import LiveNode
 from roamcast.runtime.live.settings import (
     AirSettings,
@@ -57,9 +60,13 @@ class VirtualWorld:
         self.timeline.on_killed = self._on_killed
         self.machines: list[VirtualMachine] = []
         self.clients: list[ModelClient] = []
+        self.programs: list[LocalProgram] = []
         self.outside = self.timeline.process("clients")  # programs that nothing happens to
         self.model = Model()
         self.model.let_pass = lambda: sum(machine.let_pass for machine in self.machines)
+        self.model.died_since = self._died_since
+        self._folder = tempfile.TemporaryDirectory()  # for the names of local sockets
+        self.folder = Path(self._folder.name)
         self.errors: list[str] = []  # logged with a traceback
         self._collector = _Collector(self.errors)
         logging.getLogger("roamcast").addHandler(self._collector)
@@ -69,6 +76,7 @@ class VirtualWorld:
         for machine in self.machines:
             machine.kill()
         self.outside.kill()
+        self._folder.cleanup()
 
     def __enter__(self) -> "VirtualWorld":
         return self
@@ -79,6 +87,10 @@ class VirtualWorld:
     @property
     def now(self) -> float:
         return self.timeline.now
+
+    @property
+    def everyone(self) -> list[AnyClient]:
+        return [*self.clients, *self.programs]
 
     @property
     def digest(self) -> int:
@@ -100,6 +112,13 @@ class VirtualWorld:
         self.clients.append(client)
         return client
 
+    def program(self, machine: "VirtualMachine", name: str) -> LocalProgram:
+        """A program on this machine's local socket, which connects again whenever the connection ends."""
+        program = LocalProgram(self, machine, name)
+        self.model.programs.add(name)
+        self.programs.append(program)
+        return program
+
     def run(self, seconds: float, is_over: Callable[[], bool] | None = None) -> None:
         self.timeline.run(self.now + seconds, is_over)
 
@@ -114,6 +133,10 @@ class VirtualWorld:
             if machine.node is not None and machine.listener is not None:
                 problems += ledger.problems(machine.name, machine.node.counters)
         assert not problems, f"seed {self.seed}: " + "; ".join(problems[:10])
+
+    def _died_since(self, name: str, at: float) -> bool:
+        machine = next(client.machine for client in self.clients if client.name == name)
+        return any(at - 1.0 < died < at + 5.0 for died in machine.deaths)
 
     def _on_killed(self, loop: ProcessLoop) -> None:
         self.network.killed(loop)
@@ -135,7 +158,9 @@ class VirtualMachine:
         mqtt: dict[str, Any] | None = None,
         options: dict[str, Any] | None = None,
         trace: TraceSettings | None = None,
+        has_programs: bool = False,
     ) -> None:
+        """`has_programs`: its node has a local socket."""
         self.world = world
         self.name = name
         identity = Identity(bytes([number] * 32), None if is_derived else number)
@@ -146,10 +171,12 @@ class VirtualMachine:
         self.wall_ahead_ns = 0  # of the wall clock
         self.boots = 0
         self._let_pass = 0  # by earlier processes
-        self.died_at = 0.0
+        self.deaths: list[float] = []
         self.process: ProcessLoop | None = None
         self.node: LiveNode | None = None
         self.listener: MqttListener | None = None
+        self.local: LocalServer | None = None
+        self.has_programs = has_programs
         self.on_died: Callable[[], None] = lambda: None
         self.settings = LiveSettings(
             node=NodeSettings(
@@ -188,10 +215,12 @@ class VirtualMachine:
 
     def stop(self) -> None:
         """In good order."""
-        node, listener, process = self.node, self.listener, self.process
+        node, listener, local, process = self.node, self.listener, self.local, self.process
         assert node is not None and listener is not None and process is not None
 
         async def leave() -> None:
+            if local is not None:
+                await local.stop()
             await listener.stop()
             await node.stop()
 
@@ -208,8 +237,8 @@ class VirtualMachine:
 
     def died(self) -> None:
         self._let_pass = self.let_pass
-        self.process = self.node = self.listener = None
-        self.died_at = self.world.now
+        self.process = self.node = self.listener = self.local = None
+        self.deaths.append(self.world.now)
         self.on_died()
 
     # Clocks, of `MachineClock`.
@@ -235,7 +264,11 @@ class VirtualMachine:
         node = await LiveNode.start(self.settings, Path("/"), world)
         listener = MqttListener(node, self.mqtt)
         await listener.start()
-        self.node, self.listener = node, listener
+        local = None
+        if self.has_programs:
+            local = LocalServer(node, LocalOptions(socket=str(self.world.folder / f"{self.name}.sock")))
+            await local.start()
+        self.node, self.listener, self.local = node, listener, local
 
 
 class _Unmeasured:

@@ -11,8 +11,10 @@ the model is asked (`model.py`).
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.virtual.clients import ModelClient
+from tests.virtual.clients import ModelClient, WillPlan
+from tests.virtual.model import Message
 from tests.virtual.nodes import VirtualMachine, VirtualWorld
+from tests.virtual.programs import LocalProgram
 
 from roamcast.gateway.mqtt.packets.values import V3_1_1, V5
 from roamcast.strategy import STRATEGIES
@@ -46,12 +48,21 @@ class Played(NamedTuple):
 
 class Schedule:
     def __init__(
-        self, seed: int, *, strategy: str = "", faults: tuple[str, ...] = FAULTS, is_swarm: bool = True
+        self,
+        seed: int,
+        *,
+        strategy: str = "",
+        faults: tuple[str, ...] = FAULTS,
+        is_swarm: bool = True,
+        has_programs: bool = True,
     ) -> None:
-        """`is_swarm`: the seed draws the strategy too, and who may publish where. Without it old seeds play
-        what they played when they were found."""
+        """`is_swarm`: the seed draws the strategy too, and who may publish where. `has_programs`: there are
+        programs on local sockets, and wills. Without them old seeds play what they played when they were
+        found."""
         self.random = random = Random(seed)
         self.swarm = Random(f"{seed} swarm") if is_swarm else None
+        self.extra = Random(f"{seed} programs") if has_programs else None
+        self.programs: list[LocalProgram] = []
         if not strategy:
             strategy = "epidemic" if self.swarm is None else self.swarm.choice(DRAWN)
         self.world = VirtualWorld(seed)
@@ -60,6 +71,8 @@ class Schedule:
         self.strategy = strategy
         self.declared = STRATEGIES.declared(strategy)
         self.world.model.keeps_order = self.declared.stores_everywhere
+        if not self.declared.survives_relays:
+            self.world.model.is_waiting = self._is_waiting
         self.names = "abc"[: random.choice((1, 2, 2, 3, 3))]
         self.machines = [self._machine(name) for name in self.names]
         # A chain; sometimes everyone hears everyone.
@@ -86,7 +99,14 @@ class Schedule:
         events_max = random.choice((5, 8, 20, 60, 10_000))
         if self.swarm is not None and len(self.names) > 1 and not self.declared.survives_relays:
             events_max = 10_000
-        machine = self.world.machine(name, strategy=self.strategy, events_max=events_max, mqtt=mqtt)
+        machine = self.world.machine(
+            name,
+            strategy=self.strategy,
+            events_max=events_max,
+            mqtt=mqtt,
+            has_programs=self.extra is not None,
+        )
+        self.world.model.has_room &= events_max > 1_000
         if random.random() < 0.3:
             low, high = random.choice(((0.001, 0.01), (0.02, 0.06)))
             machine.disk.slow = lambda: self.random.uniform(low, high)
@@ -115,6 +135,7 @@ class Schedule:
                     until, deliveries = world.now + QUIET, world.model.deliveries
             world.run(5.0)  # for what might come twice
             self._check_retained()
+            self._check_receipts()
             self.is_over = True
             world.check()
             model = world.model
@@ -137,14 +158,32 @@ class Schedule:
         for number in range(random.randrange(1, 3)):
             machine = source or random.choice(self.machines)
             client = world.client(
-                machine, f"pub{number}", version=random.choice((V5, V5, V3_1_1)), inflight_max=2
+                machine,
+                f"pub{number}",
+                version=random.choice((V5, V5, V3_1_1)),
+                inflight_max=2,
+                will=self._will(),
             )
             self.publishers.append(client)
         for number in range(random.randrange(1, 4)):
             receive = random.choice((None, None, 1, 3))
-            client = world.client(random.choice(self.machines), f"sub{number}", receive_maximum=receive)
+            client = world.client(
+                random.choice(self.machines), f"sub{number}", receive_maximum=receive, will=self._will()
+            )
             client.subscribe(random.choice(("t/#", "t/+", "t/0")), random.choice((2, 2, 2, 1)))
             self.subscribers.append(client)
+        if self.extra is not None:
+            for number in range(self.extra.randrange(1, 3)):
+                program = world.program(self.extra.choice(self.machines), f"program{number}")
+                program.subscribe(self.extra.choice(("t/#", "t/+", "t/0")))
+                self.programs.append(program)
+
+    def _will(self) -> WillPlan | None:
+        if self.extra is None or self.extra.random() < 0.4:
+            return None
+        size = self.extra.choice((0, 0, 100, 2_000))
+        qos = self.extra.choice((0, 1, 2, 2)) if self.declared.hands_over else 0
+        return WillPlan(f"t/{self.extra.randrange(2)}", qos, self.extra.choice((0, 0, 3, 30)), size)
 
     def _talk(self) -> None:
         random = self.random
@@ -158,8 +197,17 @@ class Schedule:
             topic = f"r/{random.randrange(2)}/{client.name}" if retain else f"t/{random.randrange(2)}"
             qos = random.choice((1, 2, 2, 2) if retain else (0, 1, 1, 2, 2, 2))
             client.publish(topic, qos if self.declared.hands_over else 0, retain=retain, size=size)
+            if self.extra is not None and self.extra.random() < 0.3:
+                self._say(self.extra)
             self.world.run(random.choice((0.0, 0.0, 0.001, 0.01, 0.2)))
         self.world.run(random.uniform(0.0, 2.0))
+
+    def _say(self, random: Random) -> None:
+        """A program publishes."""
+        lifetime = random.choice((0.0, 3_600.0, 86_400.0)) if self.declared.hands_over else 0.0
+        size, receipts = random.choice((0, 0, 100, 2_000)), random.choice((0, 0, 0, 1, 2, 5))
+        topic = f"t/{random.randrange(2)}"
+        random.choice(self.programs).publish(topic, lifetime=lifetime, size=size, receipts=receipts)
 
     # Faults.
 
@@ -169,6 +217,12 @@ class Schedule:
     def _fault(self, fault: str) -> None:
         random, world = self.random, self.world
         machine = random.choice(self.machines)
+        if self.extra is not None and fault in ("drop", "leave") and self.extra.random() < 0.4:
+            program = self.extra.choice(self.programs)
+            self._tell(f"{fault} {program.name}")
+            program.leave()
+            world.call_later(self.extra.choice((0.0, 0.3, 20.0)), program.come)
+            return
         self._tell(f"{fault} {machine.name}")
         match fault:
             case "kill":
@@ -193,9 +247,10 @@ class Schedule:
                 world.call_later(10.0, self._mend_disk, machine)
             case "full disk":
                 machine.disk.is_full = True
-                world.model.in_doubt |= {one.name for one in world.clients if one.machine is machine}
+                world.model.in_doubt |= {one.name for one in world.everyone if one.machine is machine}
                 world.call_later(random.uniform(0.1, 20.0), self._mend_disk, machine)
             case "clock":
+                world.model.clocks_jump = True
                 machine.wall_ahead_ns += random.choice((-400 * 86_400, -3_600, -5, 5, 50)) * 10**9
             case "weather":
                 network = world.network
@@ -231,15 +286,23 @@ class Schedule:
             self._mend_disk(machine)
             machine.disk.kill_at = None
             self._start(machine)
-        for client in self.world.clients:
+        for client in self.world.everyone:
             client.come()
+
+    def _is_waiting(self, message: Message) -> bool:
+        """A node that keeps what was published on it, in a store that is full, has no room for long."""
+        listeners = [one.listener for one in self.machines if one.listener is not None]
+        return any(
+            one.message.payload == message.payload
+            for listener in listeners
+            for one in listener.incoming.unpublished
+        )
 
     def _is_done(self) -> bool:
         if any(machine.node is None for machine in self.machines):
             return False
-        return all(client.is_idle for client in self.world.clients) and not self.world.model.lost(
-            self.world.now
-        )
+        is_idle = all(client.is_idle for client in self.world.everyone)
+        return is_idle and not self.world.model.lost(self.world.now)
 
     def _check_retained(self) -> None:
         """A client that comes last gets the newest retained message of each topic. A full store pushes out
@@ -255,6 +318,20 @@ class Schedule:
             newest = model.newest_retained(topic)
             if newest is not None and not model.has("late", newest):
                 model.problem(f"late has not got {newest}, which is retained")
+
+    def _check_receipts(self) -> None:
+        """At rest, whoever wants receipts gets them of all nodes that have a subscriber."""
+        model = self.world.model
+        if not self.programs or not model.has_room or not self._is_done():
+            return
+        program = self.programs[0]
+        others = model.takers("t/0") - {program.machine.number}
+        if others:
+            lifetime = 3_600.0 if self.declared.hands_over else 0.0
+            program.publish("t/0", lifetime=lifetime, receipts=len(others))
+            self.world.run(30.0)
+            if others != set(program.asked[-1].nodes):
+                model.problem(f"receipts of {program.asked[-1].nodes}, not of {sorted(others)}")
 
 
 def play(seed: int, **options: Any) -> Played:

@@ -44,7 +44,7 @@ def test_directed_loses_nothing_either() -> None:
 
 @pytest.mark.parametrize("seed", MENDED)
 def test_what_was_lost_once_is_not_lost(seed: int) -> None:
-    play(seed, strategy=MENDED[seed][0])
+    play(seed, strategy=MENDED[seed][0], has_programs=False)
 
 
 def test_a_schedule_repeats_to_the_octet() -> None:
@@ -56,7 +56,7 @@ def test_a_schedule_repeats_to_the_octet() -> None:
 def test_a_disk_that_is_full_for_a_while_after_a_kill_loses_nothing() -> None:
     """Seed 5117: a full store pushed out what it had owed to a client since it last asked, and of three full
     stores in a triangle two waited for each other (`tests/broker/test_store.py` has each alone)."""
-    play(5_117, strategy="epidemic", is_swarm=False)
+    play(5_117, strategy="epidemic", is_swarm=False, has_programs=False)
 
 
 def test_two_full_stores_with_events_for_each_other_come_through() -> None:

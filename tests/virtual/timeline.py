@@ -9,10 +9,12 @@ it busy until then.
 """
 
 import asyncio
+import socket
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+LOCAL_PORT = 1  # stands for the path of a machine's local socket
 TICK = 1e-7  # seconds; the smallest step of virtual time
 
 
@@ -77,7 +79,10 @@ class ProcessLoop(asyncio.BaseEventLoop):
         return self.timeline.network.listen(self, factory, host, port, options.get("sock"))
 
     async def create_unix_server(self, factory: Any, path: Any = None, **_: Any) -> Any:  # type: ignore[override]
-        return self.timeline.network.listen(self, factory, path, 0, None)
+        """The file is a real one, so that a killed process leaves it behind; nobody connects to it."""
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(path)
+        return self.timeline.network.listen(self, factory, None, LOCAL_PORT, None)
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
         await asyncio.sleep(self.timeline.network.delay(sock.address, address[0]))

@@ -321,6 +321,7 @@ class Exchanges:
         counters.gauge("inquiries", lambda: self.inquiries)
         counters.gauge("queries", lambda: len(self._queries))
         counters.gauge("receipts_sent_total", lambda: self.receipts_sent)
+        self._counters = counters
 
     @property
     def receipts_sent(self) -> int:
@@ -368,7 +369,8 @@ class Exchanges:
         word = None if ended is None else enough(ended)
         if word is not None:
             with suppress(InputError, StoreFullError):  # then the receipts come that it would have spared
-                self._session.publish(word)
+                self._session.publish(word).check()
+                self._counters.count("receipts_enough_total")
 
     def _age(self, event: Event) -> Micros:
         """0 for an event that is not stored: a real-time one is handed over when it comes."""

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from roamcast.applications import ApplicationSession, LargePublication
+from roamcast.applications import AdmissionOutcome, ApplicationSession, LargePublication
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, clears
 from roamcast.broker.store import StoreFullError
@@ -157,6 +157,8 @@ class LocalSession:
         if self._rights is not None:
             self._rights.check_publication(publication)
         admission = session.publish(publication)
+        if admission.published is not None or admission.outcome is AdmissionOutcome.SHED:
+            self._node.counters.count("local_received_total")
         self.wait = admission.wait
         return admission.published or admission.event  # the second one says why there is none
 
@@ -165,9 +167,14 @@ class LocalSession:
             return
         done = Done(request, sequence)
         if lifetime:
-            self._node.when_durable(lambda: self._send(done))
+            self._node.when_durable(lambda: self._send(done), lambda error: self._on_unkept(request, error))
         else:
             self._send(done)
+
+    def _on_unkept(self, request: int, error: StoreFullError) -> None:
+        """It is in the mesh, but a crash of this node would lose it."""
+        self._asked.pop(request, _nothing)()
+        self._send(Failed(request, str(error)[:1000]))
 
     def _ask(self, session: ApplicationSession, message: AskRequest) -> None:
         request = message.request
@@ -250,6 +257,7 @@ class LocalSession:
     def _on_large_end(self, request: int, error: Exception | None) -> None:
         transfer = self._large.pop(request).transfer
         if error is None:
+            self._node.counters.count("local_received_total")
             self._confirm(request, transfer.first, transfer.lifetime)
         else:
             self._send(Failed(request, str(error)[:1000]))

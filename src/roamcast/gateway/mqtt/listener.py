@@ -141,12 +141,11 @@ class MqttListener:
             return ReasonCode.SERVER_BUSY
         expiry = session_expiry(asked.session_expiry, is_v5=is_v5, clean=connect.clean_start)
         attached = self.sessions.attach(
-            connection, client_id, connect.username, clean=connect.clean_start, expiry=expiry
+            connection, client_id, connect.username, connect.will, clean=connect.clean_start, expiry=expiry
         )
         if attached is None:
             return ReasonCode.QUOTA_EXCEEDED
         session, stood_before = attached
-        session.will = connect.will
         if is_v5:
             self._grant(properties, connect, expiry, session.expiry)
             properties.maximum_packet_size = connection.packet_bytes_max
@@ -191,9 +190,7 @@ class MqttListener:
                 return _NOT_ADMITTED[admission]
         if connect.will is not None and published_topic_problem(connect.will.topic):
             return ReasonCode.TOPIC_NAME_INVALID
-        if connect.will is not None and connect.will.qos > self.exchange.qos_max:
-            return ReasonCode.QOS_NOT_SUPPORTED
-        return None
+        return None if connect.will is None else self.exchange.objection(connect.will)
 
     def _grant(self, properties: Properties, connect: Connect, asked: Micros, granted: Micros) -> None:
         """What CONNACK says of our bounds, where they are not the specification's own defaults."""

@@ -132,7 +132,17 @@ class MeshExchange:
 
     # From clients.
 
-    def admit(self, session: MqttSession, message: Publish) -> PublishOutcome:
+    def objection(self, will: Will) -> ReasonCode | None:
+        """Why a will is not accepted: when it is due, nobody is there to be told."""
+        if will.qos > self.qos_max:
+            return ReasonCode.QOS_NOT_SUPPORTED
+        publication = self._publication(None, will, stamp=1)
+        if isinstance(publication, PublishOutcome):
+            return publication.reason
+        refused = publication.lifetime and self._node.applications.node.strategy.refuses(publication)
+        return ReasonCode.PACKET_TOO_LARGE if refused or len(will.payload) > PAYLOAD_BYTES_MAX else None
+
+    def admit(self, session: MqttSession | None, message: Publish) -> PublishOutcome:
         """Whether a message may be published now; `publish` then gets it as one that was admitted."""
         publication = self._publication(session, message)
         if isinstance(publication, PublishOutcome):
@@ -179,7 +189,7 @@ class MeshExchange:
 
     def publish_large(
         self,
-        session: MqttSession,
+        session: MqttSession | None,
         message: Publish,
         then: Callable[[ReasonCode], None],
         sequence: int | None = None,
@@ -209,7 +219,7 @@ class MeshExchange:
         self._large_bytes += len(payload)
         try:
             sequence = self.reserve(payload) if sequence is None else sequence
-            if session.no_local:
+            if session is not None and session.no_local:
                 self._own[EventId(self._number, sequence)] = session
             self._session.begin_whole(publication, sequence, on_end, is_admitted=True)
         except (InputError, StoreFullError) as error:

@@ -7,7 +7,8 @@ The event's number is chosen and written before anyone hears of the event. After
 not have been published is published again under the same number, and whoever had it takes it for a copy. One
 for which the store has no room then waits for it, however long the node was off: it may have been
 acknowledged. A message that was published leaves its packet identifier until the client releases it, because
-the client may repeat the PUBLISH. Messages of other sessions, and of QoS 1, go straight to the mesh.
+the client may repeat the PUBLISH. Messages of other sessions, and of QoS 1, go straight to the mesh. A will
+for which there is no room when it is due waits in the same way: nobody is there to be told.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from roamcast.broker.store import StoreFullError
 from roamcast.event import PAYLOAD_BYTES_MAX
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
 from roamcast.gateway.mqtt.packets.codec import MalformedPacket, PacketReader, encoded_properties
-from roamcast.gateway.mqtt.packets.values import PacketType, Publish, ReasonCode
+from roamcast.gateway.mqtt.packets.values import PacketType, Publish, ReasonCode, Will
 from roamcast.gateway.mqtt.sessions.durable import INCOMING, remaining
 from roamcast.gateway.mqtt.sessions.session import MqttSession
 from roamcast.gateway.node import GatewayNode
-from roamcast.runtime.live.storage.clients import ClientRecords, Queue
+from roamcast.runtime.live.storage.clients import QUEUE_MAX, ClientRecords, Queue
 from roamcast.units import Micros
 
 ROOM_SECONDS = 0.1  # until a store that had no room is asked again; chosen by us
@@ -47,12 +48,13 @@ class IncomingMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=Tru
     retain: bool = False
     properties: bytes | None = None
     stamp: int = 0
+    qos: int = 2
 
 
 class UnpublishedMessage(NamedTuple):
-    """Of an earlier boot, which may have acknowledged it."""
+    """Of an earlier boot, which may have acknowledged it; or a will, without a session."""
 
-    session: MqttSession
+    session: MqttSession | None
     row: int
     kept: IncomingMessage
     message: Publish
@@ -67,9 +69,10 @@ class IncomingMessages:
         self._wall = wall
         self._entries_max = entries_max
         self._records = None if node.storage is None else ClientRecords(node.storage)
-        self._unpublished: deque[UnpublishedMessage] = deque()
+        self.unpublished: deque[UnpublishedMessage] = deque()  # that wait for room
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._wills = 0  # that are due, on a disk that takes nothing
 
     def close(self) -> None:
         """What is not published yet is published by the next boot."""
@@ -89,18 +92,8 @@ class IncomingMessages:
         """Write it, publish it once that is durable, and call back when the event is durable too, or
         refused."""
         packet_id = message.packet_id
-        lifetime = self._exchange.lifetime_of(message)
         try:
-            kept = IncomingMessage(
-                packet_id,
-                self._exchange.reserve(message.payload),
-                self._wall() + lifetime if lifetime else ALWAYS,
-                message.topic,
-                message.payload,
-                message.retain,
-                None if message.properties is None else encoded_properties(message.properties),
-                self._exchange.stamp(message),
-            )
+            kept = self._numbered(message)
             row = self._queue(session).append(_encoder.encode(kept))
         except StoreFullError:
             self._node.counters.count("mqtt_storage_refusals_total")
@@ -123,6 +116,47 @@ class IncomingMessages:
             lambda _: then(ReasonCode.QUOTA_EXCEEDED),
         )
 
+    def publish_will(self, will: Will) -> None:
+        """It is due. One of QoS 0 may be shed."""
+        must_arrive = will.qos > 0 or will.retain
+        if not must_arrive or not self.unpublished:
+            outcome = self._exchange.publish(None, will, is_admitted=must_arrive)
+            if not must_arrive or outcome.reason < 0x80:
+                return
+        properties = will.properties and msgspec.structs.replace(will.properties, will_delay=None)
+        message = Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
+        try:
+            kept = self._numbered(message)
+            row = 0 if self._records is None else self._queue(None).append(_encoder.encode(kept))
+        except StoreFullError:
+            if self._is_closed or self._wills >= QUEUE_MAX:
+                self._node.counters.count("mqtt_unpublished_total", reason="will")
+                return
+            self._wills += 1
+            asyncio.get_running_loop().call_later(ROOM_SECONDS, self._publish_will_again, will)
+            return
+        self.unpublished.append(UnpublishedMessage(None, row, kept, message))
+        if len(self.unpublished) == 1 and not self._is_closed:
+            self._try_later()
+
+    def _publish_will_again(self, will: Will) -> None:
+        self._wills -= 1
+        self.publish_will(will)
+
+    def _numbered(self, message: Publish) -> IncomingMessage:
+        lifetime = self._exchange.lifetime_of(message)
+        return IncomingMessage(
+            message.packet_id,
+            self._exchange.reserve(message.payload),
+            self._wall() + lifetime if lifetime else ALWAYS,
+            message.topic,
+            message.payload,
+            message.retain,
+            None if message.properties is None else encoded_properties(message.properties),
+            self._exchange.stamp(message),
+            message.qos,
+        )
+
     def release(self, session: MqttSession, packet_id: int, then: Callable[[], None]) -> None:
         """PUBREL: the client will not repeat it. The identifier may stand for another message afterwards, so
         it is forgotten durably before the client hears of it."""
@@ -130,7 +164,7 @@ class IncomingMessages:
         if not row:
             then()
             return
-        unpublished = next((one for one in self._unpublished if one.row == row), None)
+        unpublished = next((one for one in self.unpublished if one.row == row), None)
         if unpublished is None:
             self._forget(session, row)
         else:
@@ -138,11 +172,12 @@ class IncomingMessages:
             self._replace(session, row, unpublished.kept)
         self._node.when_durable(then, lambda _: then())
 
-    def restore(self, session: MqttSession) -> None:
-        """After a restart: identifiers that are not released, and what may not have been published."""
+    def restore(self, session: MqttSession | None) -> None:
+        """After a restart: identifiers that are not released, and what may not have been published; without
+        a session: wills."""
         if self._records is None:
             return
-        for row, data in self._queue(session).entries(self._entries_max):
+        for row, data in self._queue(session).entries(QUEUE_MAX if session is None else self._entries_max):
             try:
                 kept = _decoder.decode(data)
                 properties = None
@@ -151,21 +186,24 @@ class IncomingMessages:
             except (msgspec.DecodeError, MalformedPacket):
                 self._node.counters.count("mqtt_damaged_total")
                 continue
-            if kept.packet_id:
+            if kept.packet_id and session is not None:
                 session.received[kept.packet_id] = row
             if not kept.until or self._exchange.has_kept(kept.sequence, kept.payload):
                 if not kept.packet_id:
                     self._forget(session, row)
                 continue
-            message = Publish(kept.topic, kept.payload, 2, kept.retain, True, kept.packet_id, properties)
-            self._unpublished.append(UnpublishedMessage(session, row, kept, message))
+            qos, packet_id = kept.qos, kept.packet_id
+            message = Publish(kept.topic, kept.payload, qos, kept.retain, True, packet_id, properties)
+            self.unpublished.append(UnpublishedMessage(session, row, kept, message))
             self._exchange.take_place(message, kept.sequence)
 
     def publish_unpublished(self) -> None:
         """What earlier boots may not have published, oldest first, each when there is room for it."""
-        self._retry = None
-        while self._unpublished and not self._is_closed:
-            session, row, kept, message = self._unpublished[0]
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        while self.unpublished and not self._is_closed:
+            session, row, kept, message = self.unpublished[0]
             if remaining(kept.until, self._wall(), ALWAYS):
                 if self._exchange.admit(session, message).obstacle:
                     self._try_later()
@@ -173,15 +211,16 @@ class IncomingMessages:
                     self._publish(session, row, kept, message, self._on_unpublished)
                 return
             self._forget(session, row)  # its lifetime is over
-            self._unpublished.popleft()
+            self.unpublished.popleft()
 
     def _on_unpublished(self, reason: ReasonCode) -> None:
         if reason is ReasonCode.QUOTA_EXCEEDED:  # by the disk
             self._try_later()
             return
-        session, row, kept, _ = self._unpublished.popleft()
+        session, row, kept, _ = self.unpublished.popleft()
         if reason >= 0x80 or not kept.packet_id:
-            session.received.pop(kept.packet_id, 0)
+            if session is not None:
+                session.received.pop(kept.packet_id, 0)
             self._forget(session, row)
         self.publish_unpublished()
 
@@ -189,7 +228,7 @@ class IncomingMessages:
         self._retry = asyncio.get_running_loop().call_later(ROOM_SECONDS, self.publish_unpublished)
 
     def _publish(
-        self, session: MqttSession, row: int, kept: IncomingMessage, message: Publish, then: OnTaken
+        self, session: MqttSession | None, row: int, kept: IncomingMessage, message: Publish, then: OnTaken
     ) -> None:
         if self._is_closed:
             return
@@ -212,20 +251,24 @@ class IncomingMessages:
             )
             published(outcome.reason)
 
-    def _forget(self, session: MqttSession, row: int) -> None:
+    def _forget(self, session: MqttSession | None, row: int) -> None:
         self._write(lambda: self._queue(session).acknowledge(row))
 
-    def _replace(self, session: MqttSession, row: int, kept: IncomingMessage) -> None:
+    def _replace(self, session: MqttSession | None, row: int, kept: IncomingMessage) -> None:
         self._write(lambda: self._queue(session).replace(row, _encoder.encode(kept)))
 
     def _write(self, write: Callable[[], object]) -> None:
         try:
-            write()
+            if self._records is not None:
+                write()
         except StoreFullError:
             self._node.counters.count("mqtt_storage_refusals_total")
 
-    def _queue(self, session: MqttSession) -> Queue:
+    def _queue(self, session: MqttSession | None) -> Queue:
+        """Of wills: no client has an empty name."""
         assert self._records is not None
+        if session is None:
+            return self._records.queue(INCOMING)
         return self._records.queue(INCOMING + session.client_id, self._entries_max)
 
 

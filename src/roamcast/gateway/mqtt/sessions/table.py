@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
+from roamcast.gateway.mqtt.packets.values import Will
 from roamcast.gateway.mqtt.sessions.durable import SETTLE, KeptSession, Notes, remaining
 from roamcast.gateway.mqtt.sessions.incoming import IncomingMessages
 from roamcast.gateway.mqtt.sessions.session import ClientLink, MqttSession, OwedEvents
@@ -55,7 +56,14 @@ class Sessions:
     # A client comes.
 
     def attach(
-        self, link: ClientLink, client_id: str, username: str | None, *, clean: bool, expiry: Micros
+        self,
+        link: ClientLink,
+        client_id: str,
+        username: str | None,
+        will: Will | None = None,
+        *,
+        clean: bool,
+        expiry: Micros,
     ) -> tuple[MqttSession, bool] | None:
         """The client's session and whether it stood before; None if there is no room for one more.
 
@@ -74,7 +82,7 @@ class Sessions:
         session.link = link
         session.username = username
         session.expires_at = None
-        session.will_due = None
+        session.will, session.will_due = will, None
         self.set_expiry(session, expiry)
         return session, stood_before
 
@@ -102,8 +110,7 @@ class Sessions:
         if not with_will or will is None:
             session.will = None
         else:
-            delay = 0 if will.properties is None else (will.properties.will_delay or 0)
-            session.will_due = now + delay * SECOND
+            session.will_due = now + _delay(will)
         if not session.is_durable:
             self._end(session)
             return
@@ -138,6 +145,7 @@ class Sessions:
                     had.add(outgoing.message.memorized[0])
             self._exchange.show_missed(session, had)
             session.had = had
+        self._incoming.restore(None)
         for session in restored:  # after all queues stand: this publishes
             self._incoming.restore(session)
             self._act(session)
@@ -152,9 +160,10 @@ class Sessions:
         session.will = kept.will
         if kept.will is not None:
             # A client that was connected when the node died is disconnected now.
-            session.will_due = now
+            delay = _delay(kept.will)
             if kept.will_due is not None:
-                session.will_due += remaining(kept.will_due, wall_now, kept.expiry)
+                delay = remaining(kept.will_due, wall_now, delay)
+            session.will_due = now + delay
         for packet_id in kept.released:
             session.restore_released(packet_id)
         for request, identifier in kept.subscriptions:
@@ -208,8 +217,7 @@ class Sessions:
         will, due = session.will, session.will_due
         session.will = session.will_due = None
         if will is not None and due is not None:
-            # One that must arrive is not refused: nobody is there to be told. Others may be shed.
-            self._exchange.publish(None, will, is_admitted=will.qos > 0 or will.retain)
+            self._incoming.publish_will(will)
 
     def _make_room(self) -> bool:
         """The absent session that would end first ends now."""
@@ -239,6 +247,10 @@ class Sessions:
                 session.pump()  # what the store had no room for may be there by now
         if any(session.link is not None and session.is_durable for session in self._sessions.values()):
             self._settle_later()
+
+
+def _delay(will: Will) -> Micros:
+    return 0 if will.properties is None else (will.properties.will_delay or 0) * SECOND
 
 
 def session_expiry(asked: int | None, *, is_v5: bool, clean: bool) -> Micros:
