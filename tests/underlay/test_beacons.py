@@ -4,7 +4,7 @@ from roamcast.host import Kind
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import UnderlayContext
-from roamcast.underlay.beacons import CODEC, Beacon, BeaconOptions, Beacons
+from roamcast.underlay.beacons import CODEC, Beacon, BeaconOptions, Beacons, BriefBeacon, LadenBriefBeacon
 from roamcast.units import SECOND
 
 
@@ -144,6 +144,24 @@ def test_a_prompt_node_beacons_when_frames_of_another_begin_to_be_accepted() -> 
     beacons.on_acquainted(2)
     host.advance(SECOND // 10)
     assert len(host.sent) == 1
+
+
+def test_brief_beacons_say_that_nothing_has_changed() -> None:
+    host = FakeHost(node=1)
+    options = BeaconOptions(interval=1.0, allowed_loss=2, jitter=0.0, brief=True)
+    beacons = Beacons(UnderlayContext(host), options)
+    host.attach(beacons)
+    beacons.on_start()
+    sent: list[type] = []
+    for second in range(12):
+        beacons.on_receive(2, says(1) if second % 4 == 0 else CODEC.encode(BriefBeacon()))
+        if second > 5:
+            beacons.on_receive(3, CODEC.encode(LadenBriefBeacon(b"x")))  # it may not hear us
+        host.advance(SECOND)
+        sent.append(type(CODEC.decode(host.sent[-1].frame.payload)))
+    assert beacons.neighbours() == [2] and beacons.neighbours_of(2) == [1]
+    brief, named = BriefBeacon, Beacon
+    assert sent == [named, named, brief, brief, named, brief, named, named, brief, brief, named, brief]
 
 
 def test_a_node_alone_beacons_at_its_own_pace_and_at_the_common_one_in_company() -> None:

@@ -41,7 +41,7 @@ from roamcast.units import MILLISECOND, Micros, NodeId, micros
 ANSWERS_MAX = 10_000  # that wait
 WANTED_MAX = 1_000  # events in one request
 MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour
-TOLD_AGAIN = 4  # beacons: an unchanged fingerprint is told only in one of so many
+TOLD_AGAIN = 8  # beacons: an unchanged fingerprint is told only in one of so many
 YOUTH_BYTES = 2  # milliseconds
 COMPARED_MAX = 1_000  # memorized events: to name more of them takes milliseconds for each digest that comes
 UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals

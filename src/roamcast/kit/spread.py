@@ -22,7 +22,7 @@ from roamcast.broker.store import StoredEvent
 from roamcast.event import Count, Event, EventClass, EventId
 from roamcast.host import Host, Kind
 from roamcast.kit.anti_entropy import WANTED_MAX, AntiEntropy, Handed, Hops, NodesAround
-from roamcast.kit.cover import Names, names_of, place_of, turn, two_hop_relays
+from roamcast.kit.cover import NAME_BYTES, Names, names_of, place_of, turn, two_hop_relays
 from roamcast.kit.newcomers import Newcomers
 from roamcast.kit.protocol import MessageLayer, WireMessage, random_below
 from roamcast.kit.relay import Relay
@@ -60,7 +60,8 @@ class SpreadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def underlay_options(self) -> dict[str, Any]:
         """For `beacons`, which this strategy runs on."""
-        return {"interval": self.beacon_interval, "allowed_loss": self.allowed_beacon_loss, "prompt": True}
+        own = {"interval": self.beacon_interval, "allowed_loss": self.allowed_beacon_loss}
+        return {**own, "prompt": True, "brief": True}
 
 
 NAMED_WITHIN: Micros = SECOND // 2  # of the first copy a later one may name this node; chosen by us
@@ -284,7 +285,9 @@ class Spreading(MessageLayer):
                 return turn(self.host, place, copy.event)
             if not self.around.is_overlooked(sender, self.host.now()):
                 return None
-        return random_below(self.host, self._jitter * self.around.crowd(sender) // CROWD)
+        # After those who are named: their copies may make this one needless.
+        after = turn(self.host, len(copy.relays or b"") // NAME_BYTES, copy.event)
+        return after + random_below(self.host, self._jitter * self.around.crowd(sender) // CROWD)
 
     def _named_later(self, key: EventId, copy: FloodedEvent | Handed) -> WaitingCopy | None:
         """What was not ours to pass on; it is if this copy names us."""

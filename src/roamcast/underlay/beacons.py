@@ -21,6 +21,7 @@ from roamcast.wire import Codec
 PROMPT_DELAY: Micros = 10 * MILLISECOND  # a prompt beacon waits once to twice this; chosen by us
 ROOM = 20  # beacons in a second at one place; chosen by us, as in `kit/rates.py`: 3% of a radio of 250 kbit/s
 RIDER_BYTES_MAX = 4_096  # of a strategy in one beacon; chosen by us
+NAMED_EVERY = 4  # beacons; chosen by us: who has lost one does not know the sender's neighbours until then
 NEIGHBOURS_MAX = 1_000  # named in one beacon; chosen by us: a node hears more than it can use by then
 
 
@@ -34,6 +35,8 @@ class BeaconOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     # The longest interval: while nobody is heard, for there is no link to watch, and in a crowd, where all
     # beacons heard at one place together should not exceed `ROOM` in a second. None: `interval`.
     lone_interval: Annotated[float, msgspec.Meta(ge=0.01, le=3600)] | None = None  # seconds
+    # Name whom this node hears in two beacons when that has changed, then in one of `NAMED_EVERY`.
+    brief: bool = False
 
 
 class Beacon(WireMessage, frozen=True, tag=1):
@@ -49,7 +52,20 @@ class LadenBeacon(Beacon, frozen=True, tag=2):
     rider: Annotated[bytes, msgspec.Meta(max_length=RIDER_BYTES_MAX)]
 
 
-CODEC: Codec[Beacon | LadenBeacon] = Codec("beacon", 1, Beacon | LadenBeacon)
+class BriefBeacon(WireMessage, frozen=True, tag=3):
+    """From a node that hears the same nodes as in its last beacon."""
+
+    name = "beacon"
+
+
+class LadenBriefBeacon(BriefBeacon, frozen=True, tag=4):
+    """`rider`: of the sender's strategy."""
+
+    rider: Annotated[bytes, msgspec.Meta(max_length=RIDER_BYTES_MAX)]
+
+
+AnyBeacon = Beacon | LadenBeacon | BriefBeacon | LadenBriefBeacon
+CODEC: Codec[AnyBeacon] = Codec("beacon", 2, AnyBeacon)
 
 
 class HeardNode(msgspec.Struct, eq=False):
@@ -70,6 +86,8 @@ class Beacons(MessageLayer, Underlay):
         self._intervals_held = options.allowed_loss + 1.5
         self._heard: dict[NodeId, HeardNode] = {}
         self._symmetric: set[NodeId] = set()
+        self._named: tuple[NodeId, ...] = ()  # by our last beacon
+        self._same_turns = 0
         self._sent_at: Micros = -self._interval
         self._timer = Timer(self.host, self._send)
         self._prompt_timer = Timer(self.host, self._send)
@@ -82,7 +100,8 @@ class Beacons(MessageLayer, Underlay):
         if beacon is None:
             return
         now, node = self.host.now(), self._heard.get(sender)
-        hears_us = self.host.node in beacon.heard
+        heard = beacon.heard if isinstance(beacon, Beacon) else () if node is None else node.named
+        hears_us = self.host.node in heard
         if self._options.prompt and (not hears_us or node is None):
             # It does not know us, or not yet that we hear it. The timer is set once: many new neighbours get
             # one beacon, after a delay in which most have sent theirs.
@@ -91,8 +110,8 @@ class Beacons(MessageLayer, Underlay):
             self._timer.after(self._next_in(self._interval))
         if node is None:
             node = self._heard[sender] = HeardNode(Timer(self.host, partial(self._lose, sender)))
-        node.named = beacon.heard
-        interval = self._interval if self._is_steady else self._interval_among(len(beacon.heard))
+        node.named = heard
+        interval = self._interval if self._is_steady else self._interval_among(len(heard))
         node.silence.at(now + int(interval * self._intervals_held))
         if hears_us and sender not in self._symmetric:
             self._symmetric.add(sender)
@@ -100,7 +119,9 @@ class Beacons(MessageLayer, Underlay):
         elif not hears_us and sender in self._symmetric:
             self._symmetric.discard(sender)
             self._report_down(sender)
-        self._report_ridden(sender, beacon.rider if type(beacon) is LadenBeacon else b"")
+        self._report_ridden(
+            sender, beacon.rider if isinstance(beacon, LadenBeacon | LadenBriefBeacon) else b""
+        )
 
     def take_along(self, passenger: Callable[[], bytes]) -> bool:
         self._passenger = passenger
@@ -127,7 +148,12 @@ class Beacons(MessageLayer, Underlay):
     def _send(self) -> None:
         heard = tuple(sorted(self._heard))[:NEIGHBOURS_MAX]
         rider = b"" if self._passenger is None or not heard else self._passenger()
-        self.messenger.send(LadenBeacon(heard, rider) if rider else Beacon(heard))
+        self._same_turns = self._same_turns + 1 if heard == self._named else 0
+        self._named = heard
+        if self._options.brief and self._same_turns > 1 and self._same_turns % NAMED_EVERY:
+            self.messenger.send(LadenBriefBeacon(rider) if rider else BriefBeacon())
+        else:
+            self.messenger.send(LadenBeacon(heard, rider) if rider else Beacon(heard))
         self._sent_at = self.host.now()
         self._prompt_timer.cancel()
         self._timer.after(self._next_in(self._interval_among(len(heard))))
