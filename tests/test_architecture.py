@@ -329,7 +329,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "exchange": (385, 3),  # words counted
     "filter": (2_757, 22),  # WITHIN
     "gateway": (4_940, 34),  # members of JSON, plain HTTP, tiles, counts, identifiers, wills that wait
-    "kit": (1_352, 15),  # events that are not for all, for `directed`; what a restarted node must refuse
+    "kit": (1_366, 15),  # events that are not for all; what a restarted node must refuse; handed to all
     "lab": (9_985, 95),  # what workers need packed by a command, lost writes told, restarts in the limit
     "modulator": (234, 4),
     "modules at the top": (1_715, 19),  # nothing waits for a refused payload

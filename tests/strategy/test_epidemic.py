@@ -3,9 +3,9 @@
 from roamcast.broker.store import EventStore
 from roamcast.event import Event, EventClass, EventId
 from roamcast.host import Channel, Host
-from roamcast.kit.anti_entropy import HadEvents, HoldingsDigest
+from roamcast.kit.anti_entropy import HadEvents, Handed, HandedToAll, HoldingsDigest, WantEvents
 from roamcast.kit.newcomers import NEWCOMER_TIME, ONE_WAY_TIME
-from roamcast.kit.repair import RANGES_MAX, Holdings, events_of, runs_of
+from roamcast.kit.repair import ANSWER_PAUSE, RANGES_MAX, Holdings, events_of, runs_of
 from roamcast.kit.spread import CROWD, Audience, FloodedEvent
 from roamcast.node import Node, NodeConfig
 from roamcast.strategy.epidemic import CODEC
@@ -170,3 +170,16 @@ def test_a_copy_heard_again_while_it_waits_covers_its_sender_and_those_around_it
     node.strategy.on_receive(1, CODEC.encode(FloodedEvent(Event(9, 1), 1, 0)))
     air.advance(SECOND // 2)
     assert [sent.frame.event for sent in air.sent if sent.frame.message == "copy"] == [EventId(9, 1)]
+
+
+def test_what_two_have_asked_for_is_sent_to_all_once() -> None:
+    node, host = node_with_neighbour(9)
+    node.strategy.on_neighbour_up(3)
+    for sequence in range(2):
+        node.broker.keep(memorized(1, sequence), 0)
+    host.sent.clear()
+    node.strategy.on_receive(2, CODEC.encode(WantEvents((1, 0, 1, 1), 0)))
+    node.strategy.on_receive(3, CODEC.encode(WantEvents((1, 0), 0)))
+    host.advance(ANSWER_PAUSE)
+    sent = [(one.to, CODEC.decode(one.frame.payload)) for one in host.sent]
+    assert [(to, type(message)) for to, message in sent] == [(None, HandedToAll), (2, Handed)]

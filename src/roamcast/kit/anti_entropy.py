@@ -20,6 +20,7 @@ from roamcast.host import Kind, SendFailure
 from roamcast.kit.custody import Custody
 from roamcast.kit.protocol import Handlers, Messenger, Timer, Timers, WireMessage, random_below
 from roamcast.kit.repair import (
+    ANSWER_PAUSE,
     FINGERPRINT_BYTES,
     OFFERED_MAX,
     PUBLISHERS_MAX,
@@ -101,6 +102,12 @@ class Handed(WireMessage, frozen=True, tag=2):
         return self.event.id
 
 
+class HandedToAll(Handed, frozen=True, tag=15):
+    """The same for all who hear it: several have asked."""
+
+    name = "handed to all"
+
+
 class HoldingsDigest(WireMessage, frozen=True, tag=3):
     """The events that the sender can give."""
 
@@ -168,8 +175,12 @@ class AntiEntropy:
         self._requests = Requests(
             broker.has_seen, request_max=options.request_max, timeout=self._request_timeout
         )
-        self._answers: Answers[tuple[NodeId, EventId], None] = Answers(
-            host, self._hand, most=ANSWERS_MAX, on_full=partial(messenger.overflow, "want", "ANSWERS_MAX")
+        self._answers: Answers[EventId, set[NodeId]] = Answers(
+            host,
+            self._hand,
+            most=ANSWERS_MAX,
+            on_full=partial(messenger.overflow, "want", "ANSWERS_MAX"),
+            wait=ANSWER_PAUSE,
         )
         self.custody = Custody(host, broker.store)
         self._digest_timer = Timer(host, self._on_digest_due)
@@ -375,24 +386,38 @@ class AntiEntropy:
             )
         if too_old:
             self._messenger.send(TooOld(runs_of(too_old)), sender)
-        self._answers.add(((sender, event), None) for event in wanted if event not in too_old)
+        asked = {event: self._answers.find(event) or set() for event in wanted if event not in too_old}
+        for askers in asked.values():
+            askers.add(sender)
+        self._answers.add(asked.items())
 
     def _on_too_old(self, sender: NodeId, message: TooOld) -> None:
         if self._short_uptime():
             until = self.host.now() + self._recent_time
             self._requests.on_refused(sender, events_of(message.held), until)
 
-    def _hand(self, asked: tuple[NodeId, EventId], _: None) -> int:
-        neighbour, key = asked
+    def _hand(self, key: EventId, askers: set[NodeId]) -> int:
         holding = self.holdings.find(key, self.host.now())
         if holding is None or holding.hops >= self._hop_limit:
             return 0
-        frame = self._messenger.frame(self._handed(holding), own=key.publisher == self.host.node)
-        self.host.unicast(neighbour, frame, partial(self._on_failure, neighbour))
+        message = self._handed(holding)
+        if len(askers) > 1 and type(message) is Handed:
+            message = HandedToAll(*holding)
+        frame = self._messenger.frame(message, own=key.publisher == self.host.node)
+        if type(message) is HandedToAll:
+            self.host.broadcast(frame)
+        else:
+            for neighbour in sorted(askers):
+                self.host.unicast(neighbour, frame, partial(self._on_failure, neighbour))
         return len(frame.payload)
 
     def _on_failure(self, neighbour: NodeId, why: SendFailure) -> None:
         """Drop the other answers to this neighbour: if it is still there, it asks again."""
         if why is SendFailure.LINK:
             self._around.on_link_failure(neighbour)
-        self._answers.forget(lambda asked: asked[0] == neighbour)
+        self._answers.forget(lambda event: self._has_no_other(event, neighbour))
+
+    def _has_no_other(self, event: EventId, neighbour: NodeId) -> bool:
+        askers = self._answers.find(event) or set()
+        askers.discard(neighbour)
+        return not askers

@@ -454,15 +454,14 @@ class Answers(Generic[Key, Item]):
         *,
         most: int,
         on_full: Callable[[], object],
-        at_once: bool = True,
+        wait: Micros | None = None,
     ) -> None:
-        """`send` returns the octets that it sent, 0 if there was nothing to send any more. `at_once`: the
-        first burst is sent by `add` itself; else when the input is handled, so that all that one input adds
-        is one burst."""
+        """`send` returns the octets that it sent, 0 if there was nothing to send any more. `wait`: before the
+        first burst, so that all that is asked for within it is one; None: it is sent by `add` itself."""
         self._send = send
         self._most = most
         self._on_full = on_full
-        self._at_once = at_once
+        self._wait = wait
         self._waiting: OrderedDict[Key, Item] = OrderedDict()
         self._timer = Timer(host, self._burst)
 
@@ -481,10 +480,10 @@ class Answers(Generic[Key, Item]):
                 self._on_full()
                 break
             self._waiting[key] = item
-        if is_idle and self._at_once:
+        if is_idle and self._wait is None:
             self._burst()
         elif is_idle:
-            self._timer.after(0)
+            self._timer.after(self._wait or 0)
 
     def forget(self, is_over: Callable[[Key], bool]) -> None:
         """Such as all that a lost neighbour asked for: if it is still there, it asks again."""

@@ -21,7 +21,7 @@ from roamcast.broker.core import Broker
 from roamcast.broker.store import StoredEvent
 from roamcast.event import Count, Event, EventClass, EventId
 from roamcast.host import Host, Kind
-from roamcast.kit.anti_entropy import WANTED_MAX, AntiEntropy, Handed, Hops, NodesAround
+from roamcast.kit.anti_entropy import WANTED_MAX, AntiEntropy, Handed, HandedToAll, Hops, NodesAround
 from roamcast.kit.cover import NAME_BYTES, Names, names_of, place_of, turn, two_hop_relays
 from roamcast.kit.newcomers import Newcomers
 from roamcast.kit.protocol import MessageLayer, WireMessage, random_below
@@ -190,6 +190,7 @@ class Spreading(MessageLayer):
         self.handlers = {
             FloodedEvent: self.on_copy,
             Handed: self.on_copy,
+            HandedToAll: self.on_copy,
             PassedOn: self.on_copy,
             **self.repair.handlers,
         }
@@ -241,7 +242,7 @@ class Spreading(MessageLayer):
             waiting.covered.add(sender)
             if type(copy) is not Handed:
                 waiting.covered.update(self.underlay.neighbours_of(sender))
-        if type(copy) is Handed:
+        if isinstance(copy, Handed):
             self.repair.ask_on(sender)
 
     def _take(self, sender: NodeId, copy: FloodedEvent | Handed) -> None:
@@ -268,7 +269,7 @@ class Spreading(MessageLayer):
             self.broker.drop(event.id, DropReason.QUEUE_FULL, "copy")
         else:
             # Who holds something else than this node, which lacked the event, is taken to have it.
-            covered = set(self.repair.differing) if type(copy) is Handed else set()
+            covered = set(self.repair.differing) if isinstance(copy, Handed) else set()
             waiting = WaitingCopy(event, hops, copy.age, now, is_kept, covered)
             wait = self._wait(sender, copy)
             if wait is None:

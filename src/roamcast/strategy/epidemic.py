@@ -8,7 +8,7 @@ senders name the relays of their copies (multipoint relays, as S-MPR of SMF, RFC
 their neighbours.
 """
 
-from roamcast.kit.anti_entropy import HadEvents, Handed, HoldingsDigest, TooOld, WantEvents
+from roamcast.kit.anti_entropy import HadEvents, Handed, HandedToAll, HoldingsDigest, TooOld, WantEvents
 from roamcast.kit.spread import FloodedEvent, PassedOn, Spreading, SpreadingOptions
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.wire import Codec
@@ -18,8 +18,10 @@ class EpidemicOptions(SpreadingOptions, frozen=True, kw_only=True, forbid_unknow
     """Times are in seconds. The defaults are chosen by us."""
 
 
-EpidemicMessage = FloodedEvent | Handed | PassedOn | HoldingsDigest | WantEvents | HadEvents | TooOld
-CODEC: Codec[EpidemicMessage] = Codec("epidemic", 3, EpidemicMessage)
+EpidemicMessage = (
+    FloodedEvent | Handed | HandedToAll | PassedOn | HoldingsDigest | WantEvents | HadEvents | TooOld
+)
+CODEC: Codec[EpidemicMessage] = Codec("epidemic", 4, EpidemicMessage)
 
 
 class Epidemic(Spreading, Strategy):

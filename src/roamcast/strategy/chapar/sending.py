@@ -53,7 +53,7 @@ class Sending(Messenger[AnyMessage]):
         self._floods: dict[object, Callable[[], AnyMessage]] = {}
         self._flood_timer = Timer(self.host, self._send_floods)
         self.transfers: Answers[tuple[NodeId, EventId], Transfer] = Answers(
-            self.host, self._transfer, most=TRANSFERS_MAX, on_full=self._trace_full, at_once=False
+            self.host, self._transfer, most=TRANSFERS_MAX, on_full=self._trace_full, wait=0
         )
 
     def send(

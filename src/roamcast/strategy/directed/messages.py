@@ -10,6 +10,7 @@ from roamcast.kit.anti_entropy import (
     YOUTH_BYTES,
     HadEvents,
     Handed,
+    HandedToAll,
     Held,
     HoldingsDigest,
     TooOld,
@@ -68,6 +69,7 @@ class Lacking(WireMessage, frozen=True, tag=12):
 DirectedMessage = (
     FloodedEvent
     | Handed
+    | HandedToAll
     | PassedOn
     | HoldingsDigest
     | WantEvents
@@ -81,7 +83,7 @@ DirectedMessage = (
     | Took
     | Lacking
 )
-CODEC: Codec[DirectedMessage] = Codec("directed", 2, DirectedMessage)
+CODEC: Codec[DirectedMessage] = Codec("directed", 3, DirectedMessage)
 
 
 def numbers_of(names: bytes) -> set[int]:
