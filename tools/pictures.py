@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 COLOURS = 256
 DEMO = ROOT / "src" / "roamcast" / "lab" / "sweep" / "demo.toml"
-# A picture for the page of each protocol: the walkers of the demo, settings of its own, what the map shows.
+# A picture for the page of each protocol, by strategy or a name of its own: the walkers of the demo, settings,
+# what the map shows.
 SETTINGS = {
     "roles.publishers": "1",
     "roles.subscribers": "12",
@@ -32,6 +33,16 @@ MAPS = {
     "epidemic": ({}, "t=19.6&event=2:19"),
     "flooding": ({}, "t=19.6&event=2:19"),
     "directed": ({"roles.subscribers": "[14, 19, 20]"}, "t=19.6&event=2:19"),
+    "aodv": (
+        {
+            "strategy.name": "opportunistic",
+            "strategy.options.dissemination": "overlay",
+            "underlay.name": "aodv",
+            "roles.brokers": "6",
+            "roles.subscribers": "[14, 19, 20]",
+        },
+        "t=19.9&event=2:19",
+    ),
 }
 # The moving one: an event of the walkers with `epidemic`, slowed down a hundred times.
 MOVING = "event=2:19", 19.355, 0.0013, 30  # event, first instant, step in seconds, frames
@@ -60,7 +71,7 @@ def main(arguments: list[str]) -> int:
         )
         call("play", folder / "flood", "--out", folder / "flood.html")
         for strategy, (settings, _) in MAPS.items():
-            chosen = {**SETTINGS, **settings, "strategy.name": strategy}
+            chosen = {"strategy.name": strategy, **SETTINGS, **settings}
             pairs = [text for key, value in chosen.items() for text in ("--set", f"{key}={value}")]
             call("simulate", DEMO, *pairs, "--out", folder / strategy)
             call("play", folder / strategy, "--out", folder / f"{strategy}.html")
