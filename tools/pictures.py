@@ -17,8 +17,7 @@ ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"
 COLOURS = 256
 DEMO = ROOT / "src" / "roamcast" / "lab" / "sweep" / "demo.toml"
-# A picture for the page of each protocol, by strategy or a name of its own: the walkers of the demo, settings,
-# what the map shows.
+# A picture for the page of each protocol: the walkers of the demo, settings of its own, what the map shows.
 SETTINGS = {
     "roles.publishers": "1",
     "roles.subscribers": "12",
