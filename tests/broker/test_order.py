@@ -159,6 +159,23 @@ def test_a_subscription_that_comes_meanwhile_gets_what_waits_in_its_order() -> N
     assert of_the_second == [0, 1, 2]
 
 
+def test_who_subscribes_after_an_early_arrival_waits_for_the_same_predecessor() -> None:
+    here = Here(Filter.topic("else"))
+    here.comes(event(1, 0), event(4), event(5))
+    here.broker.subscribe(Subscription(2, Filter.topic("t"), application=7))
+    assert here.got() == [1], "4 and what follows it came while nobody wanted them"
+    here.comes(event(2), event(3))
+    assert here.got() == [1, 2, 3, 4, 5] and here.broker.held_back.let_pass == 0
+
+
+def test_nobody_waits_anew_for_a_predecessor_that_did_not_come_in_time() -> None:
+    here = Here(Filter.topic("else"))
+    here.comes(event(1, 0), event(4), event(5))
+    here.host.advance(WAIT_MAX)
+    here.broker.subscribe(Subscription(2, Filter.topic("t"), application=7))
+    assert here.got() == [1, 4, 5]
+
+
 def test_after_a_restart_what_waited_waits_again_and_what_was_published_has_its_place() -> None:
     here = Here()
     here.comes(event(0, 0), event(2))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from roamcast.broker.store import (
     ASKED_AT_ONCE,
     ASKED_EVERY,
+    ASKED_MORE,
     HOPS_MAX,
     REMAINS_MIN,
     EventStore,
@@ -243,3 +244,27 @@ def test_full_stores_never_wait_for_each_other_for_ever(
         stores[taker].keep(stored.event, 10**12, stored.hops + 1, now)
         had[taker].add(stored.event.id)
         assert len(stores[taker]) <= bound
+
+
+def test_a_full_store_asks_for_a_part_at_a_time_where_nothing_is_settled() -> None:
+    """To ask for all took 50 ms of a loop's turn with 10,000 events, ten times a second."""
+    settled: set[int] = set()
+    asked: list[int] = []
+
+    def answer(stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+        entries = list(stored)
+        asked.append(len(entries))
+        return (one for one in entries if one.event.sequence in settled)
+
+    store = EventStore()
+    for sequence in range(store.entries_max):
+        store.keep(memorized(sequence), expires_at=10**9 - sequence % 7, hops=0, now=0)
+    store.settled = answer
+    rounds = store.entries_max // ASKED_MORE
+    for turn in range(3 * rounds):
+        before = len(asked)
+        assert not store.has_room(0, now=turn * ASKED_EVERY)
+        assert sum(asked[before:]) <= ASKED_AT_ONCE + ASKED_MORE
+    settled.add(4_321)
+    turns = range(3 * rounds, 5 * rounds)
+    assert any(store.has_room(0, now=turn * ASKED_EVERY) for turn in turns), "in the end all are asked for"

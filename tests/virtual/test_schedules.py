@@ -21,6 +21,12 @@ MENDED = {
     9_153: ("tree", "a link that stood through a cut: offers ended while it lasted"),
     12_141: ("chapar", "a restarted node gave out a packet identifier that its client had not released"),
 }
+# The same, with programs on local sockets, and wills.
+MENDED_WITH_PROGRAMS = {
+    20_409: ("directed", "a message of QoS 2 whose commit failed was refused, sent again, and came twice"),
+    20_621: ("directed", "a client's full queue dropped what a full disk had not taken yet"),
+    20_184: ("directed", "who subscribed after an event had come too early got it before those before it"),
+}
 
 
 @pytest.mark.long
@@ -45,6 +51,11 @@ def test_directed_loses_nothing_either() -> None:
 @pytest.mark.parametrize("seed", MENDED)
 def test_what_was_lost_once_is_not_lost(seed: int) -> None:
     play(seed, strategy=MENDED[seed][0], has_programs=False)
+
+
+@pytest.mark.parametrize("seed", MENDED_WITH_PROGRAMS)
+def test_what_a_program_missed_once_it_gets(seed: int) -> None:
+    play(seed, strategy=MENDED_WITH_PROGRAMS[seed][0])
 
 
 def test_a_schedule_repeats_to_the_octet() -> None:

@@ -9,7 +9,7 @@ destination, and no application sees an event twice.
 from collections.abc import Callable, Container, Iterator
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from roamcast.broker.order import STRANGER_WAIT, WAIT_MAX, HeldBack, OwnOrder
+from roamcast.broker.order import HELD_MAX, STRANGER_WAIT, WAIT_MAX, HeldBack, OwnOrder
 from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents, event_key
 from roamcast.broker.store import OVERHEAD_BYTES, EventStore, StoredEvent, StoreFullError
 from roamcast.broker.unkept import UnkeptEvents
@@ -19,6 +19,7 @@ from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
 from roamcast.host import Host
 from roamcast.kit.numbers import StableCounter
+from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.modulator.base import ModulatorSpec
 from roamcast.trace import Dropped, DropReason
 from roamcast.units import Micros, NodeId
@@ -109,6 +110,7 @@ class Broker:
             self._seen.observe(event_key(*event), host.now(), expires_at)
         self.order = OwnOrder()
         self.held_back = HeldBack(host, self.store, self._go)
+        self._early: BoundedDict[EventKey, Micros] = BoundedDict(HELD_MAX, unreported)
         self._gets_all = gets_all
         self.unkept = UnkeptEvents(host, self._is_kept_now)
         self._watcher: SubscriptionWatcher | None = None
@@ -149,7 +151,8 @@ class Broker:
             if (self._shared and key in self._handed_over) or event_key(*stored.event.id) in self.held_back:
                 continue  # as most of a live node's store for a client that comes back
             readable = self.readable(stored.event)
-            if readable.wants_subscribers and subscription.filter.matches(readable):
+            is_meant = readable.wants_subscribers and subscription.filter.matches(readable)
+            if is_meant and not self._came_too_early(stored, now):
                 self._hand_over(stored.event, stored.hops, now, stored.expires_at)
 
     def unsubscribe(self, number: int) -> None:
@@ -356,13 +359,27 @@ class Broker:
 
     def _waits(self, event: Event, is_kept: bool, lives_for: Micros) -> bool:
         """Whether an event that has just come is held back until its predecessor is here."""
-        if not self._lacks_predecessor(event) or not self.wants(event):
+        if not self._lacks_predecessor(event):
+            return False
+        is_near = self.held_back.knows(event.publisher, event.sequence - event.after)
+        wait = min(WAIT_MAX if is_near else STRANGER_WAIT, lives_for // 2)
+        if not self.wants(event):
+            self._early[event_key(*event.id)] = self._host.now() + wait  # for who comes meanwhile
             return False
         if not is_kept:
             self.held_back.let_pass += 1  # it may be held in the store, and nowhere else
             return False
-        is_near = self.held_back.knows(event.publisher, event.sequence - event.after)
-        return self._hold(event, min(WAIT_MAX if is_near else STRANGER_WAIT, lives_for // 2))
+        return self._hold(event, wait)
+
+    def _came_too_early(self, stored: StoredEvent, now: Micros) -> bool:
+        """Whether a stored event, or one before it, would still be held back if somebody had wanted it."""
+        event = stored.event
+        if not self._lacks_predecessor(event):
+            return False
+        key = event_key(*event.id)
+        follows = key - event.after in self.held_back
+        wait = STRANGER_WAIT if follows else self._early.get(key, now) - now
+        return wait > 0 and self._hold(event, min(wait, (stored.expires_at - now) // 2))
 
     def _lacks_predecessor(self, event: Event) -> bool:
         if not self._gets_all or not 0 < event.after <= event.sequence:

@@ -237,11 +237,18 @@ class IncomingMessages:
             if reason >= 0x80:
                 then(reason)
                 return
-            # In one transaction with the event.
+            settle()
+
+        def settle() -> None:
+            if self._is_closed:
+                return
+            # In one transaction with the event. It is in the mesh, so a disk that refuses now is waited for:
+            # a client that repeats its message under another number would double it.
             self._replace(session, row, IncomingMessage(kept.packet_id, kept.sequence, 0))
-            self._node.when_durable(
-                lambda: then(ReasonCode.SUCCESS), lambda _: then(ReasonCode.QUOTA_EXCEEDED)
-            )
+            self._node.when_durable(lambda: then(ReasonCode.SUCCESS), settle_later)
+
+        def settle_later(_: StoreFullError) -> None:
+            asyncio.get_running_loop().call_later(ROOM_SECONDS, settle)
 
         if len(message.payload) > PAYLOAD_BYTES_MAX:
             self._exchange.publish_large(session, message, published, kept.sequence, kept.stamp)

@@ -398,12 +398,16 @@ class MqttSession:
         self._own(outgoing)
         self._watcher.on_waiting(self, outgoing)
         while self._is_full(0) and len(self._queue) > 1:
-            # The oldest that the node's store does not have.
-            dropped = next((one for one in self._queue if not self._is_stored(one)), self._queue[0])
-            self._queue.remove(dropped)
-            self._queue_bytes -= dropped.message.size
-            self._watcher.on_dropped("queue_full")
-            self._done(dropped)
+            # One that the node's store has by now, or will have, is left to it; else the oldest is lost.
+            for excess in reversed(self._queue):
+                if self._defer(excess, in_front=True):
+                    break
+            else:
+                excess = self._queue[0]
+                self._watcher.on_dropped("queue_full")
+                self._done(excess)
+            self._queue.remove(excess)
+            self._queue_bytes -= excess.message.size
 
     def _is_full(self, more_bytes: int) -> bool:
         """Whether the queue is over its bounds, or would be with one more message."""
@@ -412,7 +416,7 @@ class MqttSession:
             or self._queue_bytes + more_bytes > self._queue_bytes_max
         )
 
-    def _defer(self, outgoing: UnacknowledgedMessage) -> bool:
+    def _defer(self, outgoing: UnacknowledgedMessage, *, in_front: bool = False) -> bool:
         """Leave a message to the node's store. False if that does not have it."""
         memorized, watcher = outgoing.message.memorized, self._watcher
         if memorized is None or not (
@@ -433,13 +437,10 @@ class MqttSession:
         deferred = outgoing.message.deferred
         if deferred is None or deferred[:4] != form:
             deferred = outgoing.message.deferred = DeferredMessage(*form, outgoing.since)
-        self._deferred.append(deferred)
+        (self._deferred.appendleft if in_front else self._deferred.append)(deferred)
+        self._disown(outgoing)
         self._owed.add(memorized[0], outgoing.since)
         return True
-
-    def _is_stored(self, outgoing: UnacknowledgedMessage) -> bool:
-        memorized = outgoing.message.memorized
-        return memorized is not None and self._watcher.is_stored(memorized[0])
 
     def _refill(self) -> bool:
         """Fetch what was left to the node's store. Whether there is something."""

@@ -46,6 +46,7 @@ STABLE_RESERVE = 1024 * 1024  # octets beyond `bytes_max` for `stable`
 PAGE_BYTES = 4_096
 LAZY: Micros = 500 * MILLISECOND  # longest delay of a write that nobody waits for: fewer syncs against loss
 LAZY_WRITES = 1_000  # such writes before a commit
+UNWRITTEN_MAX = 10_000  # of one commit: as many as a store has events by default
 APPLICATION_ID = 0x526F616D  # "Roam"; distinguishes our files from other databases
 VERSION = 1
 HOPS_BITS = 16
@@ -113,6 +114,8 @@ class NodeStorage:
         self._disk_reserve = disk_reserve
         self._pages_max = max(bytes_max // PAGE_BYTES, 16)
         self._written: list[Write] = []  # in the transaction that is open
+        # Events that are in memory alone, because a commit failed: nobody is told that they are durable.
+        self._unwritten: dict[EventId, Write] = {}
         self._waiting: list[OnDurable] = []
         self._failure: StoreFullError | None = None  # of the turn
         self._lazy_until: Micros | None = None
@@ -209,6 +212,8 @@ class NodeStorage:
 
     def commit(self) -> None:
         """Make all writes durable, then call back everyone who waits. Costs nothing without writes."""
+        if self._unwritten:
+            self._write_unwritten()
         if self._written:
             self._flush()
         waiting, self._waiting = self._waiting, []
@@ -244,12 +249,14 @@ class NodeStorage:
         self._write(((_KEEP, kept), *removed))
         self._is_lazy = is_lazy and was_lazy
         if self._cautious and self._flush():
+            self._unwritten.pop(event.id, None)  # the caller keeps it elsewhere
             raise self._refused()
         if self.trouble:
             self.trouble = ""
             logger.info("%s has room again: events are kept", self._path)
 
     def remove(self, event: EventId) -> None:
+        self._unwritten.pop(event, None)
         self.write(_REMOVE, tuple(event))
 
     def events(self, wall: Micros) -> list[DurableEvent]:
@@ -373,12 +380,28 @@ class NodeStorage:
             self._cautious = True
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            return self._write_again()
+            lost = self._write_again()
+            for write in lost[:UNWRITTEN_MAX]:
+                if write[0][0] == _KEEP:
+                    self._unwritten[EventId(*write[0][1][:2])] = write
+            return lost
         self._written.clear()
         self._lazy_until = None
         self._is_lazy = True
         self._cautious = False
         return []
+
+    def _write_unwritten(self) -> None:
+        """Those that no failed commit may lose, once more."""
+        unwritten, self._unwritten = self._unwritten, {}
+        try:
+            self._check_disk()
+            for event, write in list(unwritten.items()):
+                self._execute(write)
+                del unwritten[event]
+        except (StoreFullError, sqlite3.Error):
+            self._failure = StoreFullError(self.trouble)
+        self._unwritten |= unwritten
 
     def _write_again(self) -> list[Write]:
         written, self._written = self._written, []
