@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from roamcast.errors import WireError
-from roamcast.gateway.stream import FairStream, Turn
+from roamcast.gateway.stream import SLICE_SECONDS, FairStream, Turn
 
 
 class Lines:
@@ -125,5 +125,34 @@ def test_a_fault_while_items_wait_for_their_turn_ends_the_connection() -> None:
         await asyncio.sleep(0)
         assert len(stream.handled) == 100 and wire.is_aborted
         assert [type(fault) for fault in faults] == [RuntimeError]
+
+    asyncio.run(test())
+
+
+def test_a_client_whose_items_are_much_work_has_a_turn_of_milliseconds() -> None:
+    """64 messages for 300 absent sessions each stopped a node for 60 ms."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        stream, _ = talk(room=100)
+        handled: list[int] = []
+        now, real = 0.0, loop.time
+
+        def on_item(item: bytes) -> None:
+            nonlocal now
+            now += 0.001
+            handled[-1] += 1
+
+        stream.on_item = on_item  # type: ignore[method-assign, assignment]
+        loop.time = lambda: now  # type: ignore[method-assign]
+        try:
+            handled.append(0)
+            stream.data_received(b"x" * 20)
+            while sum(handled) < 20:
+                handled.append(0)
+                stream._go_on()
+        finally:
+            loop.time = real  # type: ignore[method-assign]
+        assert max(handled) <= 1 + 1_000 * SLICE_SECONDS and sum(handled) == 20
 
     asyncio.run(test())

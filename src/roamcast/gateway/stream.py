@@ -2,8 +2,9 @@
 
 MQTT, the local socket and the web server have a framer each (octets to items); the rest is here.
 
-Reading is fair: after `SLICE` items of one client the others have their turn. While something holds a client,
-or its items wait for their turn, we read no more of its octets, so that its socket slows it down.
+Reading is fair: after `SLICE` items of one client, or `SLICE_SECONDS`, the others have their turn. While
+something holds a client, or its items wait for their turn, we read no more of its octets, so that its socket
+slows it down.
 
 Everything for a client in one turn of the loop is written in one call. What the kernel has no room for stays
 here. Payloads that several clients wait for are given as `memoryview`s: they are counted apart, because all
@@ -20,6 +21,7 @@ from roamcast.errors import WireError
 
 # Chosen by us.
 SLICE = 64  # items of one client before the next one's turn
+SLICE_SECONDS = 0.004  # the same, where each item is much work: a message for hundreds of sessions
 WRITTEN_BYTES_MAX = 256 * 1024  # in one call, and by default in asyncio's buffer
 LARGE_BYTES = 65_536  # of an item
 INCOMING_BYTES_MAX = 64 * 1024 * 1024  # of large items that come, all clients together
@@ -278,12 +280,15 @@ class FairStream(asyncio.Protocol, Generic[Item]):
         """Handle up to a slice of what is whole."""
         pop = self._framer.pop
         count = 0
+        until = self._loop.time() + SLICE_SECONDS
         try:
             while count < SLICE and (item := pop()) is not None:
                 count += 1
                 self.on_item(item)
                 if self._held or self.is_closing:
                     break
+                if self._loop.time() > until:
+                    count = SLICE
         except WireError as error:
             count = SLICE
             self.on_malformed(error)
