@@ -143,7 +143,7 @@ def test_a_client_whose_items_are_much_work_has_a_turn_of_milliseconds() -> None
             now += 0.001
             handled[-1] += 1
 
-        stream.on_item = on_item  # type: ignore[method-assign, assignment]
+        stream.on_item = on_item  # type: ignore[method-assign]
         loop.time = lambda: now  # type: ignore[method-assign]
         try:
             handled.append(0)
