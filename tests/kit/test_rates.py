@@ -1,11 +1,12 @@
 """Buckets, limits that follow losses, and messages ahead of time."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kit.timed import timed_host
 
 from roamcast.kit.rates import BURST, DELAY, ROOM, Aimd, Bucket, Prompt
-from roamcast.units import SECOND
+from roamcast.units import SECOND, Micros
 
 
 @settings(max_examples=100, deadline=None)
@@ -61,3 +62,18 @@ def test_early_messages_have_a_burst_and_then_the_pace_that_the_medium_has_room_
     before = len(sent)
     host.advance(10 * SECOND)
     assert len(sent) == before and not prompt.is_due
+
+
+@pytest.mark.parametrize(("airtime", "sent_in_a_minute"), [(100, 60), (5_000, 15)])
+def test_a_slow_radio_has_room_for_fewer_early_messages(
+    monkeypatch: pytest.MonkeyPatch, airtime: Micros, sent_in_a_minute: int
+) -> None:
+    """One in forty parts of its time: for twenty frames of 5 ms that is 4 s."""
+    host = timed_host()
+    monkeypatch.setattr(host, "airtime", lambda octets: airtime)
+    sent: list[Micros] = []
+    prompt = Prompt(host, lambda: sent.append(host.now()), SECOND)
+    for _ in range(6_000):
+        prompt.ask(ROOM)
+        host.advance(SECOND // 100)
+    assert sent_in_a_minute - 1 <= len(sent) - BURST <= sent_in_a_minute

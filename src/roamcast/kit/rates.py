@@ -11,7 +11,9 @@ from roamcast.units import MILLISECOND, SECOND, Micros
 
 BURST = 4  # chosen by us: a meeting takes each node two or three HELLOs
 PER_INTERVAL = 4  # messages ahead of time, in the long run, of a node with few others around; chosen by us
-ROOM = 20  # early frames of one kind in a second; chosen by us: 1 or 2% of a slow radio's time
+ROOM = 20  # early frames of one kind in a second, at most; chosen by us
+SHARE = 40  # and at most one in so many parts of the medium's time, which counts below 2 Mbit/s; chosen by us
+EARLY_OCTETS = 64  # of such a frame, about
 DELAY: Micros = 15 * MILLISECOND  # at most, at random: changes come in bursts, and several nodes see each
 
 
@@ -61,8 +63,8 @@ class Prompt:
 
     What one node sees, its neighbours see too, and in a dense place each has many. So the pace follows from
     what the medium has room for: all early messages that can be heard at one place, of all who send or relay
-    them, should stay below `ROOM` in a second. Nobody can make a node send without limit, and two nodes that
-    meet need not wait."""
+    them, should stay below `ROOM` in a second, and below one part in `SHARE` of a slow radio's time. Nobody
+    can make a node send without limit, and two nodes that meet need not wait."""
 
     def __init__(self, host: Host, send: Callable[[], object], interval: Micros) -> None:
         """`interval`: of the regular message."""
@@ -78,7 +80,8 @@ class Prompt:
         nothing: the message is built when it is sent."""
         if not self.is_due:
             self.is_due = True
-            self._pace.every = max(self._shortest, frames * SECOND // ROOM)
+            share = SHARE * self._host.airtime(EARLY_OCTETS)
+            self._pace.every = max(self._shortest, frames * max(SECOND // ROOM, share))
             delay = int(self._host.random.random() * DELAY)
             self._timer.at(self._pace.earliest(self._host.now()) + delay)
 

@@ -1,5 +1,6 @@
 """One broadcast for several receivers, and what makes up for its losses."""
 
+import pytest
 from msgspec.structs import replace
 from tests.strategy.chapar.network import OPTIONS, Network
 
@@ -7,7 +8,7 @@ from roamcast.host import Channel
 from roamcast.strategy.chapar.messages import CODEC, Carry, Recap, Request, Spread
 from roamcast.trace import DropReason
 from roamcast.underlay.base import Underlay
-from roamcast.units import NodeId
+from roamcast.units import SECOND, NodeId
 
 # Publisher 0 beside broker 1; relays 2 and 3 with a leaf each, 4 and 5; 6 and 7 are neighbours of 1.
 TREE = [(0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (1, 6), (1, 7)]
@@ -71,6 +72,42 @@ def test_a_neighbour_that_missed_the_broadcast_asks_when_it_hears_of_it() -> Non
     network.run(2)
     assert network.got(event) == {4: 1, 5: 1, 6: 1, 7: 1}
     assert [(sender, to) for sender, to, _ in network.frames(Request)] == [(6, 1)]
+
+
+def test_a_next_hop_that_was_not_heard_but_tells_of_the_event_needs_no_unicast() -> None:
+    network = settled([4, 5, 6])
+    for _ in range(4):
+        network.places[
+            1
+        ].chapar._recapitulation.timeout.on_missed()  # a full medium: there is time to hear it
+    deaf(network, 2, 1, Spread)
+    event = network.publish(0, {"a": 1})
+    network.run(4)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1}
+    assert [(sender, to) for sender, to, _ in network.frames(Carry)] == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("missed_by", "is_full", "carries", "spreads"),
+    [([6], False, [(1, 6)], 1), ([6, 7], False, [], 2), ([6], True, [], 2)],
+)
+def test_who_asks_alone_on_a_calm_medium_gets_a_unicast_and_all_others_one_broadcast(
+    missed_by: list[NodeId], is_full: bool, carries: list[tuple[NodeId, NodeId]], spreads: int
+) -> None:
+    network = settled([4, 5, 6, 7])
+    if is_full:
+        network.places[1].chapar._recapitulation.timeout.on_confirmed(SECOND)
+    for node in missed_by:
+        deaf(network, 1, node, Spread)
+    event = network.publish(0, {"a": 1})
+    network.run(0.1)
+    for node in missed_by:
+        network.medium.receivers[Channel.STRATEGY][node] = network.places[node].chapar.on_receive
+    network.run(2)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1, 7: 1}
+    assert sorted(sender for sender, _, _ in network.frames(Request)) == missed_by
+    assert [(sender, to) for sender, to, _ in network.frames(Carry)] == [(0, 1), *carries]
+    assert [sender for sender, _, _ in network.frames(Spread)].count(1) == spreads
 
 
 def test_a_subscriber_that_the_looking_up_broker_does_not_know_is_served_on_the_way() -> None:

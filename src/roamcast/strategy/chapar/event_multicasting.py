@@ -28,11 +28,12 @@ import msgspec
 
 from roamcast.event import Event, EventClass, EventId
 from roamcast.kit.confirm import Backoff
-from roamcast.kit.protocol import overflow_traced, random_below
+from roamcast.kit.cover import turn
+from roamcast.kit.protocol import overflow_traced
 from roamcast.kit.relay import Relay
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.chapar.attachment import Attachment
-from roamcast.strategy.chapar.messages import BRANCHES_MAX, Carry, Spread
+from roamcast.strategy.chapar.messages import BRANCHES_MAX, Carry, Recap, Spread
 from roamcast.strategy.chapar.node_vectors import (
     NO_NODES,
     NodeBits,
@@ -97,7 +98,7 @@ class Copy(NamedTuple):
     sender: NodeId | None
     born: Micros  # when the event was published, on this node's clock
     attempt: int = 0
-    is_awaited: bool = False  # the sender listens for this node's broadcast
+    place: int | None = None  # among the next hops of a broadcast: its sender listens for this node's own
 
 
 class AwaitedRelays(NamedTuple):
@@ -157,16 +158,26 @@ class EventMulticasting(Part):
         self._seek_broker(copy)
 
     def on_spread(self, sender: NodeId, spread: Spread) -> None:
-        self._was_heard(spread.event.id, sender)
+        since = self._confirmed(spread.event.id, sender)
+        if since is not None:
+            self._timeout.on_confirmed(self._host.now() - since)
         copy, host_vector = self._arrived(sender, spread), self._brokers.host_vector
-        residual = dict(spread.branches).get(self._host.node)
-        if residual is not None:
-            self._take(copy._replace(destinations=self._decoded(residual), is_awaited=True))
+        hops = [hop for hop, _ in spread.branches]
+        if self._host.node in hops:
+            place = hops.index(self._host.node)
+            residual = self._decoded(spread.branches[place][1])
+            self._take(copy._replace(destinations=residual, place=place))
         elif self._addresses.decode(spread.leaves, [self._host.node]) & host_vector:
             self._take(copy._replace(destinations=host_vector))
         elif self._broker.observe(spread.event.id):
             self._keep_for_newcomers(copy.carry, copy.born, sender)
             self._hand_over(copy, is_named=False)
+
+    def on_recap(self, sender: NodeId, recap: Recap) -> None:
+        """A next hop's own broadcast may have collided; but what it tells of, it has."""
+        for entry in recap.entries:
+            self._confirmed(EventId(entry.publisher, entry.sequence), sender)
+        self._recapitulation.on_recap(sender, recap)
 
     # The broker's part.
 
@@ -222,8 +233,8 @@ class EventMulticasting(Part):
             return
         if fresh & ~elsewhere:
             forward = copy._replace(destinations=fresh & ~elsewhere)
-            if copy.is_awaited:  # other receivers of the same broadcast pass it on too
-                self._wait(forward, random_below(self._host, micros(self._options.jitter)))
+            if copy.place is not None:  # other receivers of the same broadcast pass it on too, each in turn
+                self._wait(forward, turn(self._host, copy.place, copy.carry.event))
             else:
                 self._forward(forward)
         if fresh & elsewhere:
@@ -244,7 +255,7 @@ class EventMulticasting(Part):
         )
         ways = {node: addresses.bit(node) for node in addresses.nodes(branches.notified)}
         ways |= branches.groups
-        is_listened_for = copy.is_awaited and copy.attempt == 0
+        is_listened_for = copy.place is not None and copy.attempt == 0
         if (len(ways) > 1 or is_listened_for) and self._may_broadcast(copy.carry.event):
             self._broadcast(copy, ways)
         else:
@@ -305,13 +316,14 @@ class EventMulticasting(Part):
         self._doubted.renew(neighbour, now)
         return True
 
-    def _was_heard(self, event: EventId, relay: NodeId) -> None:
-        """A next hop has broadcast the event: it has taken on what it was given."""
+    def _confirmed(self, event: EventId, relay: NodeId) -> Micros | None:
+        """A next hop has the event: it has taken on what it was given. Returns when it was given."""
         awaited = self._unheard.find(event)
-        if awaited is not None and awaited.branches.pop(relay, None) is not None:
-            self._timeout.on_confirmed(self._host.now() - awaited.since)
-            if not awaited.branches:
-                self._unheard.cancel(event)
+        if awaited is None or awaited.branches.pop(relay, None) is None:
+            return None
+        if not awaited.branches:
+            self._unheard.cancel(event)
+        return awaited.since
 
     def _on_unheard(self, _: EventId, awaited: AwaitedRelays) -> None:
         """Next hops that were not heard to pass the event on get their part by unicast."""

@@ -25,7 +25,8 @@ from roamcast.kit.confirm import RetransmissionTimeout
 from roamcast.kit.protocol import Timer, random_below
 from roamcast.kit.repair import RECENT_TIME
 from roamcast.kit.tables import BoundedDict, unreported
-from roamcast.strategy.chapar.messages import RECAP_MAX, Carry, Recap, RecapEntry, Request
+from roamcast.strategy.chapar.messages import RECAP_MAX, Carry, Recap, RecapEntry, Request, Spread
+from roamcast.strategy.chapar.node_vectors import NO_NODES, NodeVector
 from roamcast.strategy.chapar.part import Part, Shared
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
@@ -65,6 +66,7 @@ class Recapitulation(Part):
         super().__init__(shared)
         self._recent: BoundedDict[EventId, RecentEvent] = BoundedDict(RECENT_MAX, unreported)
         self._asked: BoundedDict[EventId, AskedEvent] = BoundedDict(RECENT_MAX, unreported)
+        self._asking: BoundedDict[EventId, NodeVector] = BoundedDict(RECENT_MAX, unreported)
         self._met: BoundedDict[NodeId, Micros] = BoundedDict(MET_MAX, unreported)
         self._gone: BoundedDict[NodeId, Micros] = BoundedDict(MET_MAX, unreported)
         self._timer = Timer(self._host, self._tell)
@@ -148,15 +150,20 @@ class Recapitulation(Part):
             self._messenger.send(Request(tuple(lacking)), sender, own=True)
 
     def answer(self, sender: NodeId, event: EventId) -> bool:
-        """Send an event to a neighbour that asked for it, in turn; False if it was not broadcast lately."""
+        """Send an event to a neighbour that asked for it, in turn; False if it was not broadcast lately. One
+        frame for all who ask before their turn; where the medium is full, for all who hear it."""
         recent = self._recent.get(event)
         if recent is None:
             return False
         carry, addresses = recent.carry, self._tables.addresses
-        vector = addresses.encode(addresses.bit(sender))
+        self._asking[event] = self._asking.get(event, NO_NODES) | addresses.bit(sender)
 
-        def make(now: Micros) -> Carry:
-            return Carry(carry.event, vector, carry.hops, carry.sealed, now - recent.born)
+        def make(now: Micros) -> Carry | Spread | None:
+            asking, age = self._asking.pop(event, NO_NODES), now - recent.born
+            if asking == addresses.bit(sender) and self.is_calm:
+                return Carry(carry.event, addresses.encode(asking), carry.hops, carry.sealed, age)
+            spread = Spread(carry.event, carry.hops, addresses.encode(asking), (), carry.sealed, age)
+            return spread if asking else None
 
         self._messenger.transfer(sender, event, make)
         return True

@@ -20,6 +20,7 @@ from roamcast.strategy.chapar.messages import (
     InterestRegister,
     Memorized,
     Records,
+    Spread,
 )
 from roamcast.strategy.chapar.options import ChaparOptions
 from roamcast.strategy.chapar.tables import octets_of
@@ -36,7 +37,7 @@ class Transfer(NamedTuple):
     """An event that waits for its turn. `make` gives its message then, because ages grow meanwhile; None if
     it need not be sent any more."""
 
-    make: Callable[[Micros], Carry | Memorized | None]
+    make: Callable[[Micros], Carry | Spread | Memorized | None]
     own: bool
     on_failure: OnFailure | None
 
@@ -136,12 +137,12 @@ class Sending(Messenger[AnyMessage]):
         self,
         to: NodeId,
         event: EventId,
-        make: Callable[[Micros], Carry | Memorized | None],
+        make: Callable[[Micros], Carry | Spread | Memorized | None],
         *,
         own: bool = False,
         on_failure: OnFailure | None = None,
     ) -> None:
-        """Send an event to a neighbour in turn: a few frames, then a pause."""
+        """Send an event to a neighbour (a `Spread`: to all) in turn: a few frames, then a pause."""
         self.transfers.add([((to, event), Transfer(make, own, on_failure))])
 
     def _send_floods(self) -> None:
@@ -153,7 +154,8 @@ class Sending(Messenger[AnyMessage]):
         message = transfer.make(self.host.now())
         if message is None:
             return 0
-        self.send(message, key[0], own=transfer.own, on_failure=transfer.on_failure)
+        to = None if isinstance(message, Spread) else key[0]
+        self.send(message, to, own=transfer.own, on_failure=transfer.on_failure)
         return len(message.event.payload) or 1
 
     def _trace_full(self) -> None:

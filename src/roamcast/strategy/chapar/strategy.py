@@ -69,7 +69,7 @@ class Chapar(MessageLayer, Strategy):
         self.handlers = {
             Carry: self._multicasting.on_carry,
             Spread: self._multicasting.on_spread,
-            Recap: self._recapitulation.on_recap,
+            Recap: self._multicasting.on_recap,
             Memorized: self._memorized.on_memorized,
             InterestChange: self._subscriptions.on_interest,
             Check: self._consistency.on_check,
