@@ -163,6 +163,29 @@ def test_a_new_neighbour_and_those_behind_it_get_what_was_published_just_before(
     assert network.got(unwanted) == {}
 
 
+def test_what_is_published_while_two_nodes_compare_their_tables_is_told() -> None:
+    """They have just met: neither is known to the other as a subscriber yet."""
+    network = Network(2, options=replace(OPTIONS, consistency_interval=1_000.0))
+    network.subscribe(0, "a = 1")
+    network.subscribe(1, "a = 1")
+    network.run(5)
+    network.connect([(0, 1)])
+    events = [network.publish(node, {"a": 1}) for node in (0, 1)]
+    network.run(2)
+    assert [network.got(event) for event in events] == [{1: 1}, {0: 1}]
+
+
+def test_a_neighbour_that_has_been_away_for_some_seconds_is_told_of_what_it_missed() -> None:
+    network = settled([4, 5, 6, 7])
+    network.connect([pair for pair in TREE if pair != (1, 7)])
+    network.run(4)
+    event = network.publish(0, {"a": 1})
+    network.run(2)
+    network.connect(TREE)
+    network.run(2)
+    assert network.got(event) == {4: 1, 5: 1, 6: 1, 7: 1}
+
+
 def test_a_neighbour_that_was_not_heard_for_a_moment_is_told_nothing() -> None:
     network = settled([4, 5, 6])
     network.publish(0, {"a": 1})

@@ -624,8 +624,9 @@ def test_a_publishers_memorized_events_come_in_its_order(seed: int) -> None:
 
 def test_counts_of_frames_are_by_the_names_that_figures_use() -> None:
     network = Network(4, line(4))
-    network.run(1)
+    network.run(4)  # nobody is a new neighbour any more
     network.subscribe(3, "a = 1")
+    network.run(1)
     network.publish(0, {"a": 1})
     network.publish(0, {"a": 1}, lifetime=60.0)
     network.run(INTERVAL)

@@ -13,9 +13,9 @@ which shows whether the link stands (`event_multicasting.py`). Neither on a medi
 because it would stay so.
 
 Link state takes a moment to learn of a new link. So a new neighbour is told of what this node has had lately,
-broadcast by it or not, and who gets an event late from a new neighbour tells its other ones. Only from a new
-one: on a full medium the rest would be a storm (the league's `narrowband`, seed 22: 0.72 of the reachable
-pairs instead of 0.98).
+broadcast by it or not, and of what it publishes meanwhile. Who gets an event late from a new neighbour tells
+its other ones. Only from a new one: on a full medium the rest would be a storm (the league's `narrowband`,
+seed 22: 0.72 of the reachable pairs instead of 0.98).
 """
 
 from typing import NamedTuple
@@ -37,8 +37,9 @@ INQUIRED_AGAIN: Micros = 1_500 * MILLISECOND  # after the first inquiry: one HEL
 RECENT_MAX = 512  # events; the oldest makes room
 ASK_TIMEOUT: Micros = 600 * MILLISECOND  # then the next one that tells of an event may be asked for it
 # A neighbour that is back so soon was not away: on a full medium its HELLOs were lost, and more frames would
-# lose more.
-FLAPPING: Micros = 10 * SECOND
+# lose more. Where the medium is calm `BACK_SOON` decides, else `FLAPPING`: cars do meet again and again.
+BACK_SOON: Micros = 3 * SECOND
+FLAPPING: Micros = 10 * SECOND  # so long after that the medium counts as full
 # How long to wait for a next hop's own broadcast, for a relay's jitter and its queue.
 FIRST_WAIT: Micros = 150 * MILLISECOND
 SHORTEST_WAIT: Micros = 100 * MILLISECOND
@@ -86,19 +87,21 @@ class Recapitulation(Part):
 
     def keep(self, carry: Carry, born: Micros, sender: NodeId | None) -> None:
         """This node has an event. What comes from a new neighbour is news to the others too: its broker may
-        not know them yet. The rest is for new neighbours."""
+        not know them yet; and so is what is published here, to a new neighbour. The rest is for newcomers."""
         key = carry.event.id
         if key not in self._recent:
             asked = self._asked.get(key)
             if asked is not None:
                 is_news = asked.is_news
             else:
-                is_news = sender is not None and self._is_new(sender) and self.is_calm
+                new = (sender,) if sender is not None else self._met if self._in_force.meeting_check else ()
+                is_news = any(map(self._is_new, new)) and self.is_calm
             self.remember(carry, born, told=0 if is_news else TELLINGS)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         now = self._host.now()
-        if now - self._gone.pop(neighbour, now - FLAPPING) < FLAPPING:
+        away = now - self._gone.pop(neighbour, now - FLAPPING)
+        if away < (BACK_SOON if self.is_calm else FLAPPING):
             self._flapped_at = now
             return
         self._met.renew(neighbour, now)
