@@ -329,7 +329,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "exchange": (385, 3),  # words counted
     "filter": (2_757, 22),  # WITHIN
     "gateway": (4_951, 34),  # members of JSON, plain HTTP, tiles, counts, identifiers, wills that wait
-    "kit": (1_369, 15),  # events not for all; what a restarted node must refuse; slow radios
+    "kit": (1_376, 15),  # what a restarted node must refuse; slow radios; handed to all; sums of fingerprints
     "lab": (9_985, 95),  # what workers need packed by a command, lost writes told, restarts in the limit
     "modulator": (234, 4),
     "modules at the top": (1_715, 19),  # nothing waits for a refused payload
