@@ -5,8 +5,8 @@
 
 50 nodes to a square kilometre with a range of 250 m on `csma`, five publishers with an event every five
 seconds, everyone subscribed, or so many: each event is wanted everywhere, so the work per node does not
-depend on the number of nodes. Each case runs in a process of its own. Printed per case: processor time to build the
-world, to run it, to make tables and metrics, to write the trace, and to ask `why` of one event;
+depend on the number of nodes. Each case runs in a process of its own. Printed per case: processor time to
+build the world, to run it, to make tables and metrics, to write the trace, and to ask `why` of one event;
 microseconds and octets per reception, milliseconds per node and simulated second, octets of control
 messages per node and simulated second. A goal is missed (exit code 1) where time or memory per reception
 grows by more than 1.3 from the smallest to the largest case, octets of control messages by more than 1.5, or

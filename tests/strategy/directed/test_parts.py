@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roamcast.broker.core import Broker
 from roamcast.filter import Filter
+from roamcast.kit.protocol import MessageLayer
 from roamcast.strategy.directed.distances import (
     GONE,
     LASTS_FOR,
@@ -13,10 +15,24 @@ from roamcast.strategy.directed.distances import (
     WHOLE_TURNS,
     Distances,
 )
-from roamcast.strategy.directed.interests import FILTERS_MAX, summary
-from roamcast.strategy.directed.messages import MARKS_MAX, Rider
+from roamcast.strategy.directed.interests import (
+    CHEAP_VERSIONS,
+    FILTERS_MAX,
+    SPREADING,
+    InterestRow,
+    InterestRows,
+    Interests,
+    InterestVersions,
+    summary,
+)
+from roamcast.strategy.directed.messages import CODEC, MARKS_MAX, Rider
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND
+
+
+class Silent:
+    def on_event(self, delivery: object) -> None:
+        pass
 
 
 def entry(name: int, hops: int, number: int, via: int) -> bytes:
@@ -129,3 +145,26 @@ def test_a_record_leaves_out_what_is_covered_and_gives_up_above_a_bound() -> Non
     assert len(summary(many[:-1])) == FILTERS_MAX
     assert summary(many) == (Filter.everything().encode(),)
     assert summary([Filter.sql("a = '" + "x" * 2_000 + "'")]) == (Filter.everything().encode(),)
+
+
+def test_many_versions_are_not_named_while_records_still_come() -> None:
+    host = FakeHost(1)
+    layer = MessageLayer(host, CODEC)
+    host.attach(layer)
+    interests = Interests(layer.messenger, Broker(host, Silent()), lambda owner: None)
+    rows = interests.handlers[InterestRows]
+
+    def versions_sent() -> int:
+        return sum(isinstance(CODEC.decode(one.frame.payload), InterestVersions) for one in host.sent)
+
+    interests.on_up(2)
+    for owner in range(CHEAP_VERSIONS + 10):
+        rows(2, InterestRows((InterestRow((), (10 + owner, 1)),)))
+        host.advance(SPREADING // 3)
+        if owner > CHEAP_VERSIONS:
+            host.sent.clear()
+            interests.on_fingerprint(2, b"else")
+            assert not versions_sent()
+    host.advance(SPREADING)
+    interests.on_fingerprint(2, b"else")
+    assert versions_sent() == 1

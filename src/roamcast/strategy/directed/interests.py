@@ -33,6 +33,7 @@ OWNERS_MAX = 10_000
 ROWS_MAX = 64  # in one frame
 ROW_OWNERS_MAX = 128
 VERSIONS_MAX = 500  # named in one frame
+CHEAP_VERSIONS = 50  # to name more is costly: not while records still come
 VERSION_MAX = 1 << 60
 VERSIONS_AHEAD = 1 << 44  # no honest record is so far ahead of the last one; a forged one can be outbid
 TOGETHER: Micros = 250 * MILLISECOND  # records of the same moment share a frame
@@ -131,7 +132,10 @@ class Interests:
         since = self._differs.setdefault(neighbour, now)
         # The one with the lower number begins; if it does not, the other.
         wait = SPREADING * (bool(before) + (self._host.node > neighbour))
-        if is_said and now - since >= wait and now - self._compared.get(neighbour, -SPREADING) >= SPREADING:
+        last = self._compared.get(neighbour, -SPREADING)
+        if len(self.records) > CHEAP_VERSIONS:
+            last = max(last, self._met_at)  # records still come
+        if is_said and now - since >= wait and now - last >= SPREADING:
             self._compared.renew(neighbour, now)
             self._send_versions(neighbour, is_answer=False)
 
