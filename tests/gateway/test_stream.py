@@ -29,8 +29,11 @@ class Wire:
         self.written = bytearray()
         self.unread = 0
         self.is_aborted = False
+        self.has_ended = False
 
     def write(self, data: bytes) -> None:
+        if self.has_ended:
+            raise RuntimeError("Cannot call write() after write_eof()")
         self.written += data
         self.unread += len(data)
         if self.unread > self.room:
@@ -51,7 +54,9 @@ class Wire:
     def can_write_eof(self) -> bool:
         return True
 
-    def write_eof(self) -> None: ...
+    def write_eof(self) -> None:
+        self.has_ended = True
+
     def is_reading(self) -> bool:
         return True
 
@@ -71,6 +76,10 @@ class Talk(FairStream[bytes]):
         if item == b"!":
             raise RuntimeError("a fault of ours")
         self.handled.append(item)
+        if item == b"q":
+            self.close()
+        elif item == b"a":
+            self.send(b"answer")
 
     def on_malformed(self, error: WireError) -> None: ...
     def on_lost(self) -> None: ...
@@ -154,5 +163,41 @@ def test_a_client_whose_items_are_much_work_has_a_turn_of_milliseconds() -> None
         finally:
             loop.time = real  # type: ignore[method-assign]
         assert max(handled) <= 1 + 1_000 * SLICE_SECONDS and sum(handled) == 20
+
+    asyncio.run(test())
+
+
+def test_nothing_is_handled_behind_the_item_that_ends_a_stream() -> None:
+    """Two requests in one segment: the answer to the first one ends the connection."""
+
+    async def test() -> None:
+        stream, wire = talk(room=1_000)
+        stream.data_received(b"aqaa")
+        assert stream.handled == [b"a", b"q"] and wire.written == b"answer" and wire.has_ended
+
+    asyncio.run(test())
+
+
+def test_nothing_is_read_of_a_stream_that_has_ended() -> None:
+    async def test() -> None:
+        stream, wire = talk(room=1_000)
+        stream.data_received(b"q")
+        stream.data_received(b"a")
+        assert stream.handled == [b"q"] and not wire.written
+        assert stream._framer.pop() is None, "what is not handled is not kept either"
+
+    asyncio.run(test())
+
+
+def test_nothing_is_written_to_a_stream_that_has_ended() -> None:
+    async def test() -> None:
+        stream, wire = talk(room=1_000)
+        raised: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+        stream.data_received(b"q")
+        stream.send(b"too late")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not wire.written and not raised and not stream._out
 
     asyncio.run(test())

@@ -184,7 +184,7 @@ class Model:
         had = self._had[client.name]
         had[message.number] += 1
         is_exact = message.qos == 2 and not message.retain and [one.qos for one in covering] == [2]
-        if is_exact and had[message.number] > 1 and client.name not in self.in_doubt:
+        if is_exact and had[message.number] > 1 and not {client.name, message.client} & self.in_doubt:
             self.problem(f"{client.name} got {message} {had[message.number]} times")
         if message.qos and not message.retain and had[message.number] == 1:
             key = (client.name, message.publisher, message.topic, message.qos)
