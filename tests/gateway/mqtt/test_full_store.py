@@ -147,7 +147,7 @@ class Unread(dict[Any, Any]):
     def __iter__(self) -> Any:
         raise AssertionError("all entries are looked at, for each question")
 
-    keys = values = items = __iter__  # type: ignore[assignment]
+    keys = values = items = __iter__
 
 
 def steps(work: Callable[[], object]) -> int:
