@@ -221,12 +221,13 @@ class Model:
             if ended is None or will.came_at < ended - EARLY:
                 found.append(f"{will} came while its client was connected")
                 continue
-            back = next((at for at in self._connected[will.client] if at > ended), will.came_at)
+            never = will.came_at + EARLY
+            back = next((at for at in self._connected[will.client] if at > ended), never)
             if will.revoked_at is not None:
-                # A client that is back at once may overtake its goodbye, if its node does not read it now.
-                if not self.died_since(will.client, ended) and back - ended > EARLY:
+                # One that comes back may overtake its goodbye, which a node with a full store does not read.
+                if not self.died_since(will.client, ended) and will.came_at < back:
                     found.append(f"{will} came although its client said goodbye")
-            elif will.delay and not self.clocks_jump and back - ended < will.delay - EARLY:
+            elif will.delay and not self.clocks_jump and min(back, never) - ended < will.delay - EARLY:
                 found.append(f"{will} came although its client was back after {back - ended:.1f} s")
         return found
 

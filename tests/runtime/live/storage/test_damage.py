@@ -51,6 +51,19 @@ def test_an_intact_one_says_nothing(tmp_path: Path) -> None:
     storage.close()
 
 
+def test_a_schema_that_is_no_text_is_damage_too(tmp_path: Path) -> None:
+    """SQLite's own message about it cannot be decoded: the node ended in a traceback."""
+    path, following = used(tmp_path)
+    storage, _ = opened(path)
+    storage.close()
+    octets = path.read_bytes()
+    at = octets.index(b"CREATE TABLE session")
+    path.write_bytes(octets[: at - 12] + b"\xec" * 10 + octets[at - 2 :])
+    storage, number = opened(path)
+    assert "damaged" in storage.lost and number >= following
+    storage.close()
+
+
 @pytest.mark.parametrize("kind", ["log", "all", "emptied", "short", "header", "backup"])
 def test_what_is_lost_is_said_and_no_number_comes_twice(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -144,7 +144,7 @@ class NodeStorage:
             except OSError as error:
                 kind = UnwritableError if error.errno in UNWRITABLE else FileError
                 raise kind(str(path), f"cannot be written: {error.strerror}") from None
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:  # the second: a name in the schema
                 raise _kind_of(error, mark is not None)(str(path), _why_not(error)) from None
             if mark is not None and self._stable.writes < mark.writes:
                 raise DamagedError(str(path), "has lost what was written last")
@@ -593,7 +593,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, durability: Durability,
         )
 
 
-def _why_not(error: sqlite3.Error) -> str:
+def _why_not(error: Exception) -> str:
     name = getattr(error, "sqlite_errorname", "")
     for beginning, problem in _PROBLEMS.items():
         if name.startswith(beginning):
@@ -601,8 +601,9 @@ def _why_not(error: sqlite3.Error) -> str:
     return f"cannot be used: {error}"
 
 
-def _kind_of(error: sqlite3.Error, is_ours: bool) -> type[FileError]:
-    name = getattr(error, "sqlite_errorname", "")
+def _kind_of(error: Exception, is_ours: bool) -> type[FileError]:
+    is_garbled = isinstance(error, UnicodeDecodeError)
+    name = "SQLITE_CORRUPT" if is_garbled else getattr(error, "sqlite_errorname", "")
     if is_ours and name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return DamagedError
     is_unwritable = name.startswith(("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_IOERR"))
