@@ -53,8 +53,11 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 # Chosen by us.
 TELLINGS = 2  # frames that name a recent event
-TELL_DELAY: Micros = 300 * MILLISECOND  # from an event to the first, and from one to the next
-TELL_INTERVAL: Micros = 600 * MILLISECOND  # between two frames of a node, at most
+TELL_DELAY: Micros = 300 * MILLISECOND  # from one to the next
+# From an event to the first, and between two frames of a node at least: the time of so many frames of a
+# thousand octets, for on a slow radio events are later, and a name that comes too soon costs a copy.
+FIRST_FRAMES = 25
+FIRST_DELAY: Micros = 150 * MILLISECOND  # at least; at most `TELL_DELAY`
 RENAME_INTERVAL: Micros = 2_500 * MILLISECOND
 # A neighbour that is silent for so long, and for so many of its usual pauses, is lost.
 LOST_AFTER: Micros = SECOND
@@ -101,6 +104,9 @@ class MeshRepair:
         self._carries = carries
         self._is_on = options.repair
         self._refresh = micros(options.refresh_interval)
+        frames = FIRST_FRAMES * host.airtime(1_000)
+        self._first_delay = min(max(frames, FIRST_DELAY), TELL_DELAY)
+        self._again_delay = max(2 * frames, ASK_TIMEOUT)
         self._holdings = Holdings(
             broker.store, recent_time=RECENT_TIME, recent_max=options.recent_max, on_evicted=unreported
         )
@@ -125,6 +131,7 @@ class MeshRepair:
             NEIGHBOURS_MAX, lambda node, _: self._memorized.on_neighbour_down(node)
         )
         self._ask_timers = Timers(host, self._ask_again)
+        self._again_timers: Timers[NodeId] = Timers(host, lambda holder: self._ask(holder, self._recent))
         self._answers: Answers[tuple[NodeId, EventId], None] = Answers(
             host, self._hand, most=ANSWERS_MAX, on_full=partial(messenger.overflow, "want", "ANSWERS_MAX")
         )
@@ -147,7 +154,7 @@ class MeshRepair:
         are about to get it."""
         if self._is_on:
             now = self._host.now()
-            self.told[event.id] = ToldEvent(event, digest, times, now + TELL_DELAY, now + RECENT_TIME)
+            self.told[event.id] = ToldEvent(event, digest, times, now + self._first_delay, now + RECENT_TIME)
             if times < TELLINGS:
                 self._tell_soon()
 
@@ -196,6 +203,8 @@ class MeshRepair:
         self._post.learn(sender, sender)
         self._recent.on_offer(sender, [], self._lacking(message.groups))
         self._ask(sender, self._recent)
+        if self._recent.has_offers(sender):  # the request or the answer may be lost
+            self._again_timers.after(sender, self._again_delay)
 
     def on_named(self, sender: NodeId, request: JoinRequest) -> None:
         """A Join Request names memorized events. Who is farther away asks later: those between may have them
@@ -299,7 +308,7 @@ class MeshRepair:
     def _tell_soon(self) -> None:
         if not self._tells:
             self._tells = True
-            self._tell_timer.after(TELL_INTERVAL - random_below(self._host, TELL_INTERVAL // 2))
+            self._tell_timer.after(self._first_delay + random_below(self._host, self._first_delay))
 
     def _tell(self) -> None:
         self._tells = False
