@@ -328,7 +328,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "daemon": (718, 7),  # check, init without an editor, members of JSON
     "exchange": (385, 3),  # words counted
     "filter": (2_757, 22),  # WITHIN
-    "gateway": (4_951, 34),  # members of JSON, plain HTTP, tiles, counts, identifiers, wills that wait
+    "gateway": (4_954, 34),  # members of JSON, HTTP, tiles, counts, identifiers, wills, stamps that wait
     "kit": (1_376, 15),  # what a restarted node must refuse; slow radios; handed to all; sums of fingerprints
     "lab": (9_985, 95),  # what workers need packed by a command, lost writes told, restarts in the limit
     "modulator": (234, 4),

@@ -23,6 +23,10 @@ MENDED = {
 }
 # The same, with programs on local sockets, and wills.
 MENDED_WITH_PROGRAMS = {
+    19: (
+        "directed",
+        "a clock went back, and a retained message that a kill had left stayed the newest",
+    ),
     20_409: ("directed", "a message of QoS 2 whose commit failed was refused, sent again, and came twice"),
     20_621: ("directed", "a client's full queue dropped what a full disk had not taken yet"),
     20_184: ("directed", "who subscribed after an event had come too early got it before those before it"),

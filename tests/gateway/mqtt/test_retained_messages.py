@@ -82,6 +82,13 @@ def test_what_the_node_holds_counts_as_seen_although_nobody_here_asked_for_it() 
     assert stamps.next("c", 100 + SCAN_INTERVAL) == 9_000_001
 
 
+def test_what_an_earlier_boot_has_left_to_publish_counts_as_seen_and_so_does_what_is_held() -> None:
+    stamps = RetainedStamps(lambda: [retained("a", b"x", 9_000).event], unreported)
+    stamps.on_stamp("a", 5_000)
+    stamps.on_stamp("b", 5_000)
+    assert (stamps.next("a", 100), stamps.next("b", 100)) == (9_001, 5_001)
+
+
 def test_there_is_always_a_higher_stamp() -> None:
     stamps = RetainedStamps(nothing_held, unreported)
     stamps.on_event(retained("a", b"x", STAMP_MAX).event)

@@ -123,11 +123,13 @@ class MeshExchange:
         chunks = count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1
         return EventId(self._number, sequence + chunks - 1) in self._node.applications.node.broker.store
 
-    def take_place(self, message: Publish, sequence: int) -> None:
+    def take_place(self, message: Publish, sequence: int, stamp: Micros) -> None:
         """What is published meanwhile comes after this message, which an earlier boot has left."""
         chunks = count_of(len(message.payload)) if len(message.payload) > PAYLOAD_BYTES_MAX else 1
         frame = Publication(_PLAIN[message.qos], topic=message.topic, lifetime=self.lifetime_of(message))
-        if not message.retain:
+        if message.retain:
+            self._stamps.on_stamp(message.topic, stamp)
+        else:
             self._node.applications.node.broker.order.begin(frame, sequence, chunks, self._node.now())
 
     # From clients.
@@ -418,11 +420,15 @@ class RetainedStamps:
 
     def on_event(self, event: Event) -> None:
         """A retained event was delivered here."""
-        self._last.renew(event.topic, max(stamp_of(event), self._last.get(event.topic, 0)))
+        self.on_stamp(event.topic, stamp_of(event))
+
+    def on_stamp(self, topic: str, stamp: Micros) -> None:
+        """One that another message of the topic has, or will have."""
+        self._last.renew(topic, max(stamp, self._last.get(topic, 0)))
 
     def next(self, topic: str, now: Micros) -> Micros:
         """The stamp for a message that is about to be published; `now` on the wall clock."""
-        if topic not in self._last and not self._has_scanned(now):
+        if (self._scanned_at is None or topic not in self._last) and not self._has_scanned(now):
             for event in self._held():
                 self.on_event(event)
         stamp = max(now, self._last.get(topic, 0) + 1)

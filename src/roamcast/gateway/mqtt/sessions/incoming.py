@@ -195,7 +195,7 @@ class IncomingMessages:
             qos, packet_id = kept.qos, kept.packet_id
             message = Publish(kept.topic, kept.payload, qos, kept.retain, True, packet_id, properties)
             self.unpublished.append(UnpublishedMessage(session, row, kept, message))
-            self._exchange.take_place(message, kept.sequence)
+            self._exchange.take_place(message, kept.sequence, kept.stamp)
 
     def publish_unpublished(self) -> None:
         """What earlier boots may not have published, oldest first, each when there is room for it."""
