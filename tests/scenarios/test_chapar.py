@@ -13,6 +13,7 @@ from roamcast.lab.league.league import FOLDER, SCENARIOS
 from roamcast.lab.run.runs import RunResult, simulate
 from roamcast.lab.sweep.demo import SCENARIO as DEMONSTRATION
 from roamcast.scenario import scenario_from
+from roamcast.units import seconds
 
 LINE = [[100.0 * n, 0.0] for n in range(6)]
 
@@ -201,6 +202,27 @@ def test_in_a_dense_place_one_broadcast_replaces_many_unicasts() -> None:
     broadcast, unicast = figures
     assert broadcast["delivery_ratio_reachable"] >= 0.98 and broadcast["duplicates"] == 0
     assert broadcast["data_messages"] < unicast["data_messages"] / 3
+
+
+def test_after_a_relay_has_died_without_a_word_the_way_round_is_used_within_a_hello_interval() -> None:
+    """Who is not heard to pass an event on gets it by unicast; the link layer reports that, and with no HELLO
+    for an interval the link is lost. By silent HELLOs alone it would take three intervals."""
+    ring = [[0.0, 35.0], [20.0, 0.0], [60.0, 0.0], [80.0, 35.0], [60.0, 70.0], [20.0, 70.0]]
+    result = run(
+        30.0,
+        {"nodes": 6, "range": 45.0, "mobility": {"model": "static", "positions": ring}},
+        {"rate": 10.0},
+        roles={"publishers": [0], "subscribers": "all"},
+        fault=[{"at": 15.0, "kind": "crash", "nodes": [1]}],
+    )
+    published = {row["sequence"]: seconds(row["t"]) for row in result.tables["publications"].to_pylist()}
+    prompt = Counter(
+        row["sequence"]
+        for row in result.tables["deliveries"].to_pylist()
+        if row["node"] > 1 and seconds(row["t"]) < published[row["sequence"]] + 0.05
+    )
+    late = [at for sequence, at in published.items() if 15 < at < 29 and prompt[sequence] < 4]
+    assert late and max(late) < 16.2, late
 
 
 @pytest.mark.parametrize("seed", [3, 103])
