@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from tests.runtime.emulate.conftest import namespaces
 from tests.strategy.tree.network import Pair, Sent, pair
 from tests.strategy.tree.white_box import EDGES, GL, JOINED, TREES, edges
 
@@ -33,6 +34,8 @@ from roamcast.strategy.tree.overlay.messages import (
 )
 from roamcast.trace import OverlayChanged
 from roamcast.units import Micros, NodeId
+
+__all__ = ["namespaces"]
 
 pytestmark = pytest.mark.realtime
 
@@ -158,11 +161,11 @@ def test_the_five_cases_have_their_edges_on_real_nodes(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\n"
         "from roamcast.runtime.emulate.emulation import Emulation\n"
-        "from tests.runtime.emulate.test_white_box_emulated import scenario\n"
+        "from tests.torture.test_white_box_emulated import scenario\n"
         "Emulation(scenario(Path(sys.argv[1])), folder=Path(sys.argv[2])).run()\n"
     )
     words = [sys.executable, "-c", program, str(watched), str(stage.folder)]
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     emulation = subprocess.Popen(words, cwd=root, stderr=subprocess.PIPE, text=True)
     try:
         eventually(lambda: stage.control.exists() or emulation.poll() is not None, lambda: "not started")
