@@ -337,7 +337,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "runtime": (6_830, 53),  # names told again, faults by hand; commits that failed, once more
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
-    "strategy": (14_493, 101),  # directed (784); chapar on full channels (17), newcomers (3); odmrp (10)
+    "strategy": (14_503, 101),  # directed (784); chapar on full channels (17), restarts (13); odmrp (10)
     "testing": (543, 4),  # full relays are a tested promise
     "underlay": (2_061, 15),  # riders of beacons, brief ones
     "wire": (706, 7),  # names

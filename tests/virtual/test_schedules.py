@@ -1,5 +1,7 @@
 """A hundred random schedules of whole nodes. A failure names its seed; `tests/torture` plays 20,000."""
 
+from itertools import pairwise
+
 import pytest
 from tests.virtual.nodes import VirtualMachine, VirtualWorld
 from tests.virtual.schedules import play
@@ -28,6 +30,10 @@ MENDED_WITH_PROGRAMS = {
         "a clock went back, and a retained message that a kill had left stayed the newest",
     ),
     20_409: ("directed", "a message of QoS 2 whose commit failed was refused, sent again, and came twice"),
+    20_866: (
+        "chapar",
+        "what waited in memory for an earlier event was gone with a kill, and not offered again",
+    ),
     20_621: ("directed", "a client's full queue dropped what a full disk had not taken yet"),
     20_184: ("directed", "who subscribed after an event had come too early got it before those before it"),
 }
@@ -145,6 +151,32 @@ def test_a_subscribers_node_that_dies_at_a_write_lacks_nothing_afterwards(strate
             world.run(40.0)
             other.on_died = lambda: None
             assert other.boots == 2, "else nothing is tried"
+            world.check()
+
+
+@pytest.mark.parametrize("strategy", HANDING_OVER)
+def test_a_large_payload_comes_whole_to_a_node_that_was_killed_within_it(strategy: str) -> None:
+    """`chapar` had acknowledged what waited in memory for an earlier chunk."""
+    for after in (0.6, 1.0, 1.8):
+        with VirtualWorld(3) as world:
+            machines = [world.machine(name, strategy=strategy) for name in "abc"]
+            for one, other in pairwise(machines):
+                world.link(one, other)
+            for machine in machines:
+                machine.start()
+            subscribers = [world.client(machine, f"sub {machine.name}") for machine in machines[::2]]
+            for subscriber in subscribers:
+                subscriber.subscribe("t/#")
+            publisher = world.client(machines[1], "pub")
+            world.run(20.0)
+            publisher.publish("t/x", 1, size=70_000)
+            publisher.publish("t/x", 2, size=200_000)
+            world.run(after)
+            machines[2].kill()
+            world.run(7.0)
+            machines[2].start()
+            world.run(100.0)
+            assert world.model.acknowledged_count == 2
             world.check()
 
 

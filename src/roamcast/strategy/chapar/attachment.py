@@ -51,6 +51,8 @@ class Attachment(Part):
         )
         # The latest offer to each node.
         self._offers: BoundedDict[NodeId, frozenset[EventId]] = BoundedDict(NODES_MAX, unreported)
+        # The digest that did not fit although nothing was to be offered, and how often in a row.
+        self._differed: BoundedDict[NodeId, tuple[bytes, int]] = BoundedDict(NODES_MAX, unreported)
         self._has_passes = self._in_force.absent_subscribers != "digest"
 
     # The node's side.
@@ -207,8 +209,6 @@ class Attachment(Part):
     def _offer(self, subscriber: NodeId, received: bytes | None) -> tuple[EventId, ...]:
         """Equation (4) for one neighbour: the events that it wants and is not known to have."""
         lacking = self._lacking(subscriber)
-        if not lacking:
-            return ()
         if received is not None:
             tables, bit = self._tables, self._tables.addresses.bit(subscriber)
             wanted = [memo for memo in tables.events.entries() if tables.wanted_by(memo) & bit]
@@ -216,9 +216,23 @@ class Attachment(Part):
                 for memo in lacking:
                     memo.notified |= bit  # equation (5): removed from USNV
                 return ()
+            if not lacking and self._has_lost(subscriber, received):
+                for memo in wanted:
+                    memo.notified &= ~bit
+                lacking = self._lacking(subscriber)
+        if not lacking:
+            return ()
         offered = tuple(memo.id for memo in lacking[:OFFER_MAX])
         self._offers[subscriber] = frozenset(offered)
         return offered
+
+    def _has_lost(self, subscriber: NodeId, received: bytes) -> bool:
+        """Whether it says for the second time in a row that it lacks something, all of which has reached it:
+        what waited for an earlier event, in memory, is gone when a node is killed. Once for each digest."""
+        before, times = self._differed.get(subscriber, (b"", 0))
+        times = 1 + times if before == received else 1
+        self._differed[subscriber] = received, times
+        return times == 2
 
     def _lacking(self, subscriber: NodeId) -> list[Memo]:
         tables, bit = self._tables, self._tables.addresses.bit(subscriber)
