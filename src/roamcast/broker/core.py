@@ -128,7 +128,7 @@ class Broker:
             self.held_back.came(event.publisher, event.sequence)
             if event.publisher == node:
                 self.order.published(self.readable(event), event.sequence, stored.expires_at)
-            elif self._lacks_predecessor(event):
+            if self._lacks_predecessor(event):
                 self._hold(event, min(STRANGER_WAIT, (stored.expires_at - now) // 2))
 
     # Inputs from applications.
