@@ -93,8 +93,8 @@ reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile; 
 	$(BIN)/roamcast reproduce --profile quick --seed $(SEED) --out out/reproduction $(RESUME) \
 		--page docs/protocols/results.md --counts README.md
 
-league: $(READY)  ## every strategy in the same dozen scenarios, ten seeds that nothing was tuned on; writes docs/study/league.md
-	$(BIN)/roamcast league --profile full --seed 901 --out out/league --page docs/study/league.md
+league: $(READY)  ## every strategy in the same dozen scenarios, ten seeds that nothing was tuned on; writes docs/study/league.md and the verdict in README.md
+	$(BIN)/roamcast league --profile full --seed 901 --out out/league --page docs/study/league.md --verdict README.md
 
 clean:  ## forget the virtual environment and everything built
 	rm -rf $(VENV) build out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -151,6 +151,7 @@ def reproduce(
 )
 @click.option("--out", metavar="DIR", default="out/league", help="Where runs and page go: a folder or a URI.")
 @click.option("--page", metavar="FILE", type=PATH, help="Write the page as Markdown here, too.")
+@click.option("--verdict", metavar="FILE", type=PATH, help="Write the verdict between its markers.")
 @click.option("--anew", is_flag=True, help="Run again what other code has run in DIR.")
 @options.spark
 def league(
@@ -159,6 +160,7 @@ def league(
     enter: tuple[Path, ...],
     out: str,
     page: Path | None,
+    verdict: Path | None,
     anew: bool,
     master: str | None,
 ) -> None:
@@ -167,7 +169,7 @@ def league(
     from roamcast.lab.league.league import league as run
 
     with progress_of_runs() as on_progress:
-        ended = run(profile, out, enter, page, master, on_progress, anew, seed)
+        ended = run(profile, out, enter, page, master, on_progress, anew, seed, verdict)
     show_table(*ended.leaders)
     print("\n".join(textwrap.wrap(ended.to_decide, columns_of_terminal(), break_on_hyphens=False)))
     show_table(*ended.ranks)

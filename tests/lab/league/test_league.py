@@ -191,9 +191,10 @@ def test_the_command_runs_a_league_with_an_entry_from_outside_and_writes_its_pag
     (small / "entries.toml").write_text('[[entry]]\nname = "flooding"\nstrategy = { name = "flooding" }\n')
     monkeypatch.setattr(contest_module, "FOLDER", small)
     monkeypatch.setattr(contest_module, "SEEDS", {"quick": 2, "full": 3})
-    out, page = tmp_path / "out", tmp_path / "page.md"
+    out, page, first_page = tmp_path / "out", tmp_path / "page.md", tmp_path / "first.md"
+    first_page.write_text("Before.\n<!-- league: begin, by us -->\nold\n<!-- league: end -->\nAfter.\n")
     arguments = ["league", "--enter", str(GOSSIP / "league.toml"), "--out", str(out), "--page", str(page)]
-    arguments += ["--seed", "901"]
+    arguments += ["--seed", "901", "--verdict", str(first_page)]
     answer = CliRunner().invoke(app, arguments)
     assert answer.exit_code == 0, answer.output
     assert max(map(len, answer.output.splitlines()[:-1])) <= 80
@@ -202,6 +203,14 @@ def test_the_command_runs_a_league_with_an_entry_from_outside_and_writes_its_pag
     assert "8 runs, seeds 901, 902" in text and text == (out / "league.md").read_text()
     assert re.search(r"\| \[near\]\(#near\) \| \[\*\*1.000 ± 0\*\*\]\(#near\)", text)
     assert (out / "league.html").is_file()
+    said = first_page.read_text()
+    assert (
+        said.startswith("Before.\n<!-- league: begin, by us -->\nOf the pairs that *any*")
+        and "old" not in said
+    )
+    assert "`flooding` serves 1.000 ± 0 and leads in 2 of 2 scenarios" in said and said.endswith(
+        "-->\nAfter.\n"
+    )
     before = set((out / "manifest").iterdir())
     answer = CliRunner().invoke(app, [*arguments, "--profile", "full"])
     assert answer.exit_code == 0, answer.output

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from string import Template
 from typing import Annotated, Any, TypeVar
 
@@ -21,7 +22,7 @@ from roamcast.lab.league.standing import (
     LeagueStanding,
     standing,
 )
-from roamcast.lab.report import place
+from roamcast.lab.report import markdown_table, place, put_between
 from roamcast.lab.report.markup import Markup, element, folded, page, section, table
 from roamcast.lab.report.numbers import number, numbered, with_interval
 from roamcast.lab.report.statistics import SIGNIFICANT
@@ -142,11 +143,12 @@ def league(
     progress: Callable[[Progress], None] | None = None,
     anew: bool = False,
     seed: int = 1,
+    verdict_page: Path | None = None,
 ) -> LeagueTables:
     """Run the league into `out`; runs that are there already are not repeated. Those of other code are
     refused, or with `anew` run again.
 
-    `page`: a further place for the Markdown.
+    `page`: a further place for the Markdown. `verdict_page`: put the verdict between its markers.
     """
     entered = contest(profile, enter, seed)
     ended = sweep(entered.experiment, out, master=master, resume=True, progress=progress, anew=anew)
@@ -157,6 +159,8 @@ def league(
     place(text, folder, MARKDOWN_NAME)
     if page is not None:
         place(text, *Storage.of_file(page))
+    if verdict_page is not None:
+        put_between(verdict(results, found), verdict_page, "league")
     written = place(html(entered, results, found), folder, HTML_NAME)
     return LeagueTables(
         (LEADER_HEADS, leader_rows(found)),
@@ -179,12 +183,35 @@ def leader_rows(found: LeagueStanding) -> list[list[str]]:
     for scenario in found.scenarios:
         best, cheapest = found.best(DELIVERY, scenario), found.best(COST, scenario)
         delivery = "–" if best is None else with_interval(found.score(DELIVERY, scenario, best).found)
-        cost = "–" if cheapest is None else number(found.score(COST, scenario, cheapest).found.mean, 3)
+        spent = [
+            "–" if cheapest is None else number(found.score(quantity, scenario, cheapest).found.mean, 3)
+            for quantity in (COST, AIRTIME)
+        ]
         leaders = found.leaders(DELIVERY, scenario)
         leading = "all, none told apart" if leaders == found.entries else ", ".join(leaders) or "–"
-        airtime = "–" if cheapest is None else number(found.score(AIRTIME, scenario, cheapest).found.mean, 3)
-        rows.append([scenario, delivery, leading, cheapest or "–", cost, airtime])
+        rows.append([scenario, delivery, leading, cheapest or "–", *spent])
     return rows
+
+
+def verdict(results: Results, found: LeagueStanding) -> str:
+    """For a first page: how near the best come to what physics allows."""
+    best = [
+        f"`{rank.entry}` serves {with_interval(rank.delivery)} and leads in {rank.leads} of"
+        f" {len(found.scenarios)} scenarios"
+        for rank in found.ranks[:2]
+    ]
+    airtimes = [
+        mean
+        for scenario in found.scenarios
+        if (cheapest := found.best(COST, scenario)) is not None
+        and (mean := found.score(AIRTIME, scenario, cheapest).found.mean) is not None
+    ]
+    spent = f"{number(median(airtimes), 2)} times in the median scenario" if airtimes else "not measured"
+    return (
+        f"Of the pairs that *any* protocol could have served in time, {', '.join(best)}. The airtime of the"
+        f" cheapest leader, control included, over that of the fewest broadcasts that would do: {spent}.\n"
+        f"{_what(results)}.\n"
+    )
 
 
 def to_decide(found: LeagueStanding) -> str:
@@ -220,14 +247,16 @@ def markdown(contest: Contest, results: Results, found: LeagueStanding) -> str:
     text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         what=_what(results),
         significant=SIGNIFICANT,
-        leaders=_table(LEADER_HEADS, [[_link(row[0], row[0]), *row[1:]] for row in leader_rows(found)]),
-        ranks=_table(RANK_HEADS, rank_rows(found)),
+        leaders=markdown_table(
+            LEADER_HEADS, [[_link(row[0], row[0]), *row[1:]] for row in leader_rows(found)]
+        ),
+        ranks=markdown_table(RANK_HEADS, rank_rows(found)),
         to_decide=to_decide(found),
-        indicators=_table(
+        indicators=markdown_table(
             INDICATOR_HEADS, [[_link(row[0], row[0]), *row[1:]] for row in indicator_rows(found)]
         ),
         grids="\n\n".join(_grid(found, quantity) for quantity in QUANTITIES),
-        entries=_table(["entry", "what it is"], [[e.name, e.about] for e in contest.entries]),
+        entries=markdown_table(["entry", "what it is"], [[e.name, e.about] for e in contest.entries]),
         scenarios="\n\n".join(f"### {name}\n\n{about(text)}" for name, text in contest.scenarios.items()),
     )
     return text.rstrip() + "\n"
@@ -235,14 +264,17 @@ def markdown(contest: Contest, results: Results, found: LeagueStanding) -> str:
 
 def html(contest: Contest, results: Results, found: LeagueStanding) -> str:
     """One file that needs nothing else."""
-    leaders = [[element("a", row[0], href=f"#{row[0]}"), *row[1:]] for row in leader_rows(found)]
     return page(
         "The league · Roamcast",
         element("h1", "The league: who wins where, at what cost"),
         element("p", f"{_what(results)}.", class_="lead"),
         section(
             "Who leads where",
-            table(LEADER_HEADS, leaders, texts=5),
+            table(
+                LEADER_HEADS,
+                [[element("a", row[0], href=f"#{row[0]}"), *row[1:]] for row in leader_rows(found)],
+                texts=5,
+            ),
             element("p", to_decide(found), class_="note"),
         ),
         section("Over all scenarios", table(RANK_HEADS, rank_rows(found), texts=1)),
@@ -273,19 +305,18 @@ def _head(text: str) -> Iterator[str]:
 
 
 def _what(results: Results) -> str:
-    description = results.description
-    done = len(results.runs) - len(results.failed)
-    failed = f", {len(results.failed)} failed" if results.failed else ""
-    seeds = numbered(description.seeds)
-    return f"Roamcast {description.roamcast}, {done:,} runs{failed}, seeds {seeds}"
+    runs = f"{len(results.runs) - len(results.failed):,} runs"
+    if results.failed:
+        runs += f", {len(results.failed)} failed"
+    return f"Roamcast {results.description.roamcast}, {runs}, seeds {numbered(results.description.seeds)}"
 
 
 def _grid(found: LeagueStanding, quantity: LeagueQuantity) -> str:
     def linked(text: str, scenario: str, leads: bool = False) -> str:
         return _link(f"**{text}**" if leads else text, scenario)
 
-    rows = _grid_rows(found, quantity, linked)
-    return f"### {_titled(quantity)}\n\n{quantity.meaning}.\n\n{_table(['scenario', *found.entries], rows)}"
+    cells = markdown_table(["scenario", *found.entries], _grid_rows(found, quantity, linked))
+    return f"### {_titled(quantity)}\n\n{quantity.meaning}.\n\n{cells}"
 
 
 def _html_grid(found: LeagueStanding, quantity: LeagueQuantity) -> Markup:
@@ -328,13 +359,3 @@ def _failed(results: Results) -> list[Markup]:
 
 def _link(text: str, scenario: str) -> str:
     return f"[{text}](#{scenario})"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = (heads, ["---"] * len(heads), *rows)
-    return "\n".join(f"| {' | '.join(map(_in_a_cell, line))} |" for line in lines)
-
-
-def _in_a_cell(text: str) -> str:
-    """What an entry says about itself comes from others' files."""
-    return " ".join(text.replace("|", "/").replace("<", "‹").split())

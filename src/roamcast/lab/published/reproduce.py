@@ -16,9 +16,9 @@ from roamcast.errors import FileError, InputError
 from roamcast.lab.published import FigureRow, PublishedFigure, rows, selected
 from roamcast.lab.published.agreement import undecided_cells
 from roamcast.lab.published.figure import FOLDER, PROFILES
-from roamcast.lab.published.standing import markdown, sentence, standing, write_counts
+from roamcast.lab.published.standing import markdown, sentence, standing
 from roamcast.lab.report import NAME as REPORT_NAME
-from roamcast.lab.report import place, report
+from roamcast.lab.report import markdown_table, place, put_between, report
 from roamcast.lab.report.markup import Markup, element, joined, page, section, table
 from roamcast.lab.report.numbers import numbered
 from roamcast.lab.report.sections import published_table
@@ -176,7 +176,7 @@ def reproduce(
         if results_page is not None and has_run:
             place(markdown(found, made_by(_rows(found))), *Storage.of_file(results_page))
         if counts_page is not None and has_run:
-            write_counts(counts_page, _rows(found))
+            put_between(markdown_table(*standing(_rows(found))) + "\n", counts_page, "reproduction")
         return Reproduction(all_rows, failed, written)
 
     with ExitStack() as held:

@@ -1,17 +1,14 @@
 """What came out, counted: by work, in a sentence, and as the page `docs/protocols/results.md`."""
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 
-from roamcast.errors import FileError
 from roamcast.lab.published.agreement import DIFFERS, VERDICTS, FigureRow, counted
 from roamcast.lab.published.figure import PublishedFigure
+from roamcast.lab.report import markdown_table
 from roamcast.lab.report.numbers import interval, number, numbered
 
 PLURALS = {"agrees": "agree", "differs": "differ"}
 KINDS = {"number": "published numbers", "claim": "claims in words"}
-MARKERS = re.compile(r"(<!-- reproduction: begin[^>]*-->\n).*?(<!-- reproduction: end -->)", re.DOTALL)
 
 
 def sentence(rows: Sequence[FigureRow]) -> str:
@@ -37,11 +34,6 @@ def standing(rows: Sequence[FigureRow]) -> tuple[list[str], list[list[str]]]:
     return ["work", "what", "in all", *VERDICTS], made
 
 
-def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
-
-
 def markdown(found: Sequence[tuple[PublishedFigure, Sequence[FigureRow]]], made_by: str) -> str:
     """The page, from the rows of `reproduction.json`."""
     rows = [row for _, of_figure in found for row in of_figure]
@@ -50,7 +42,7 @@ def markdown(found: Sequence[tuple[PublishedFigure, Sequence[FigureRow]]], made_
         "Written by `roamcast reproduce --page`; every figure here is from runs of that command. "
         "[How verdicts are made](../study/reproduce.md#verdicts).\n\n"
         f"{made_by}\n\n**{sentence(rows)}.**\n",
-        markdown_table(*standing(rows)),
+        markdown_table(*standing(rows)) + "\n",
     ]
     for figure, of_figure in found:
         parts.append(f"## {figure.file.title}\n\n`{figure.name}` · {figure.file.source}\n")
@@ -59,19 +51,8 @@ def markdown(found: Sequence[tuple[PublishedFigure, Sequence[FigureRow]]], made_
             if lines:
                 parts.append("Ours beside it, not counted:\n" if extra else "")
                 heads = ["quantity", "published, or the claim", "ours", "95% interval", "verdict", "seeds"]
-                parts.append(markdown_table(heads, lines))
+                parts.append(markdown_table(heads, lines) + "\n")
     return "\n".join(filter(None, parts))
-
-
-def write_counts(file: Path, rows: Sequence[FigureRow]) -> None:
-    """Put the counts by work between the markers of a page."""
-    text = file.read_text(encoding="utf-8")
-    if not MARKERS.search(text):
-        raise FileError(
-            str(file), "has no lines `<!-- reproduction: begin -->` and `<!-- reproduction: end -->`"
-        )
-    table = markdown_table(*standing(rows))
-    file.write_text(MARKERS.sub(lambda found: found[1] + table + found[2], text), encoding="utf-8")
 
 
 def told(row: FigureRow) -> str:

@@ -7,9 +7,11 @@ Read in this order: `layout` (what is compared, what is plotted), `statistics` (
 bytes. `docs/study/report.md` is the users' page.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from roamcast.errors import FileError
 from roamcast.lab.storage import Storage
 from roamcast.lab.sweep.results import read_results
 
@@ -54,3 +56,23 @@ def place(text: str, folder: Storage, name: str) -> str:
     """Write a page: whole or not at all. Gives its full name."""
     folder.write(name, text.encode())
     return folder.name(name)
+
+
+def put_between(text: str, file: Path, name: str) -> None:
+    """Write a part of a page that people write otherwise: between its two markers."""
+    page = file.read_text(encoding="utf-8")
+    markers = re.compile(rf"(<!-- {name}: begin[^>]*-->\n).*?(<!-- {name}: end -->)", re.DOTALL)
+    if not markers.search(page):
+        raise FileError(str(file), f"has no lines `<!-- {name}: begin -->` and `<!-- {name}: end -->`")
+    file.write_text(markers.sub(lambda found: found[1] + text + found[2], page), encoding="utf-8")
+
+
+def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(
+        f"| {' | '.join(map(_in_a_cell, line))} |" for line in (heads, ["---"] * len(heads), *rows)
+    )
+
+
+def _in_a_cell(text: str) -> str:
+    """It may come from others' files."""
+    return " ".join(text.replace("|", "/").replace("<", "‹").split())
