@@ -145,6 +145,8 @@ async def flow(rig: BridgeRig, events: int, cuts: int, every: float) -> tuple[Co
             await asyncio.sleep(0.005)
         if number % pace == pace - 1:
             if cut is not None:
+                # A busy machine may need longer until the other node has taken over.
+                await eventually(lambda: any(uplink.is_used for uplink in rig.uplinks))
                 await cut.up()
                 cut = None
             else:
