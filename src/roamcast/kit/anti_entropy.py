@@ -43,7 +43,7 @@ ANSWERS_MAX = 10_000  # that wait
 WANTED_MAX = 1_000  # events in one request
 MEETING_DELAY: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour
 TOLD_AGAIN = 8  # beacons: an unchanged fingerprint is told only in one of so many
-YOUTH_BYTES = 2  # milliseconds
+YOUTH_BYTES = 2  # milliseconds; `recent_time` is at most 60 s
 COMPARED_MAX = 1_000  # memorized events: to name more of them takes milliseconds for each digest that comes
 UNCHANGED_TURNS = 5  # an unchanged digest is sent only once in so many intervals
 
