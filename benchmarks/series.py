@@ -1,7 +1,6 @@
 """The figures of all benchmarks, and whether they got worse: what `make bench` runs.
 
     python benchmarks/series.py [NAME …] [--record NOTE]   run these (all), compare, write out/bench.json
-    python benchmarks/series.py --page                     write the series into docs/study/performance.md
 
 Each benchmark gives its figures with `give`. A figure is a ratio to a fixed loop timed beside it, or another
 quotient of one run, never seconds: so a busy or slower machine does not matter. It is compared with the last
@@ -26,9 +25,7 @@ from typing import Any, Literal, NoReturn
 ROOT = Path(__file__).parents[1]
 SERIES = ROOT / "benchmarks" / "series.jsonl"
 RESULT = ROOT / "out" / "bench.json"
-PAGE = ROOT / "docs" / "study" / "performance.md"
 LOSS_MAX = 0.15
-ROWS_SHOWN = 6
 FIGURES_FILE = "ROAMCAST_BENCH_FIGURES"  # where a benchmark leaves its figures for this command
 # Quickest first. Not among them: emulation, pressure and live_traces, which need real
 # time or root; player, which needs a browser; cluster, which takes half an hour.
@@ -75,15 +72,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("benchmarks", nargs="*", metavar="NAME")
     parser.add_argument("--record", metavar="NOTE", help="append a row to the series, with this note")
-    parser.add_argument("--page", action="store_true", help="write the series into the documentation")
     options = parser.parse_args()
     for name in options.benchmarks:
         if name not in BENCHMARKS:
             refuse(f"benchmark {name!r} is unknown; there are {', '.join(BENCHMARKS)}")
     rows = rows_of(SERIES)
-    if options.page:
-        PAGE.write_text(with_table(PAGE.read_text(), rows))
-        return 0
     chosen = options.benchmarks or BENCHMARKS
     cases, failed = measured(chosen)
     if doubted := [name for name in chosen if compared(cases, rows, [name])]:
@@ -104,7 +97,6 @@ def main() -> int:
     if options.record is not None:
         with SERIES.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        PAGE.write_text(with_table(PAGE.read_text(), [*rows, row]))
     print(f"{len(cases)} figures in {RESULT.relative_to(ROOT)}; {len(lost)} lost, {len(failed)} failed")
     return 1 if failed or lost else 0
 
@@ -178,26 +170,6 @@ def is_figure(figure: Any) -> bool:
         and figure.get("better") in ("lower", "higher")
         and isinstance(figure.get("judged"), bool)
     )
-
-
-BEGIN, END = "<!-- series: begin, written by benchmarks/series.py -->", "<!-- series: end -->"
-
-
-def with_table(page: str, rows: list[dict[str, Any]]) -> str:
-    """The page with the last rows of the series as a table."""
-    if BEGIN not in page or END not in page:
-        refuse(f"{PAGE.name} has no place for the series: {BEGIN} and {END}")
-    shown = rows[-ROWS_SHOWN:]
-    heads = [f"{row.get('date', '')} {row.get('note', '')}".strip() for row in shown]
-    lines = ["| case | better |" + "".join(f" {head} |" for head in heads), "|---|---|" + "---|" * len(shown)]
-    for case in sorted({case for row in shown for case in row["cases"]}):
-        figures = [row["cases"].get(case) for row in shown]
-        known = next(figure for figure in reversed(figures) if figure)
-        better = known["better"] if known["judged"] else f"{known['better']}, not judged"
-        values = "".join(f" {figure['value']:g} |" if figure else " – |" for figure in figures)
-        lines.append(f"| {case} | {better} |{values}")
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}"
 
 
 def refuse(problem: str) -> NoReturn:

@@ -17,16 +17,13 @@ for line in os.environ["FIGURES"].split(";"):
     series.give(name, float(value), better=better, judged=judged == "judged")
 sys.exit(int(os.environ.get("EXIT", 0)))
 """
-PAGE = "before\n<!-- series: begin, written by benchmarks/series.py -->\nold\n<!-- series: end -->\nafter\n"
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "docs" / "study").mkdir(parents=True)
     shutil.copy(SCRIPT, tmp_path / "benchmarks")
     (tmp_path / "benchmarks" / "chapar.py").write_text(BENCHMARK)
-    (tmp_path / "docs" / "study" / "performance.md").write_text(PAGE)
     return tmp_path
 
 
@@ -64,9 +61,6 @@ def test_a_loss_of_more_than_a_sixth_fails_and_names_case_and_both_figures(tree:
     assert first.returncode == 0, first.stderr
     (row,) = [json.loads(line) for line in (tree / "benchmarks" / "series.jsonl").read_text().splitlines()]
     assert row["note"] == "first" and row["cases"]["chapar: rate"] == figure(10, "higher")
-    page = (tree / "docs" / "study" / "performance.md").read_text()
-    assert page.startswith("before\n") and page.endswith("after\n") and "old" not in page
-    assert "| chapar: loose | lower, not judged | 1 |" in page
     same = bench(tree, "chapar", FIGURES="time,2.29,lower,judged;rate,8.8,higher,judged;loose,9,lower,no")
     assert same.returncode == 0 and "0 lost" in same.stdout
     worse = bench(tree, "chapar", FIGURES="time,2.31,lower,judged;rate,8.6,higher,judged")
@@ -130,17 +124,6 @@ def test_every_benchmark_of_the_list_exists() -> None:
     assert "matching" in names
     for name in names:
         assert (SCRIPT.parent / f"{name}.py").exists(), name
-
-
-def test_the_page_shows_the_recorded_series(tmp_path: Path) -> None:
-    root = SCRIPT.parents[1]
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "docs" / "study").mkdir(parents=True)
-    for name in ("benchmarks/series.py", "benchmarks/series.jsonl", "docs/study/performance.md"):
-        shutil.copy(root / name, tmp_path / name)
-    assert bench(tmp_path, "--page").returncode == 0
-    page = "docs/study/performance.md"
-    assert (tmp_path / page).read_text() == (root / page).read_text(), "python benchmarks/series.py --page"
 
 
 def test_what_seems_lost_is_measured_once_more_and_the_better_figure_counts(tree: Path) -> None:

@@ -74,18 +74,20 @@ Rate = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 class AodvOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parameters of section 10, by their names. The bound on the table is our own."""
 
-    active_route_timeout: Seconds = 3.0
+    active_route_timeout: Seconds = 3.0  # how long a route lasts after its last use
     hello_interval: Seconds = 1.0
+    # A neighbour that is silent for so many HELLO intervals is lost.
     allowed_hello_loss: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2
-    net_diameter: Hops = 35
-    node_traversal_time: Seconds = 0.04
+    net_diameter: Hops = 35  # with the next: how long an answer from the far end may take
+    node_traversal_time: Seconds = 0.04  # per hop
+    # Requests through the whole network after the first.
     rreq_retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 2
-    rreq_ratelimit: Rate = 10  # in a second
-    rerr_ratelimit: Rate = 10  # in a second
-    ttl_start: Hops = 1
-    ttl_increment: Hops = 2
-    ttl_threshold: Hops = 7
-    routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 4_096
+    rreq_ratelimit: Rate = 10  # requests of a node in a second
+    rerr_ratelimit: Rate = 10  # errors of a node in a second
+    ttl_start: Hops = 1  # how far the first request of a search goes
+    ttl_increment: Hops = 2  # how much farther each next one goes
+    ttl_threshold: Hops = 7  # beyond it, a request goes through the whole network
+    routes_max: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 4_096  # entries of the table
 
 
 class AodvRoute(msgspec.Struct, eq=False):

@@ -102,8 +102,9 @@ class ChaparOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     role_interval: Seconds | None = None  # at most one look for brokers in this time (seconds)
     hash_bits: Annotated[int, msgspec.Meta(ge=1, le=64)] = 16  # formula (1): 0.01 false positives
     attribute_slots: Annotated[int, msgspec.Meta(ge=3, le=16)] = 5  # section 5.2 has 5 filter ID fields
+    # Payload octets up to which a memorized event is kept; live nodes refuse larger ones.
     event_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=PAYLOAD_BYTES_MAX)] | None = None
-    met_entries_max: Entries | None = None
+    met_entries_max: Entries | None = None  # memorized events that a broker keeps
     fmt_entries_max: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 20_000  # filter identifiers
     node_vectors: Literal["bitmap", "bloom"] = "bitmap"  # "bloom": for arbitrary addresses
     nodes_max: Annotated[int, msgspec.Meta(ge=2, le=NODES_MAX)] = 1024  # bits of a node vector

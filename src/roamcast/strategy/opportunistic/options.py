@@ -44,6 +44,7 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     # Section 2.4, step 3. `loose`: nobody is asked before the client moves. `stateless`: likewise, and its
     # modulators begin anew.
     handoff: Literal["strict", "loose", "stateless"] = "strict"
+    # How long a handoff waits for an answer.
     handoff_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 10.0
     home_timeout: Period = 10.0  # a client whose home broker is silent for so long chooses another by itself
     registration_lifetime: Period = 300.0  # a consumer whose home broker is silent for so long is forgotten
@@ -53,13 +54,14 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     # Several datagrams in one frame, one frame for several neighbours, floods to many. False: each datagram
     # by itself and at once, as on the switched network of opportunistic channels.
     share_frames: bool = True
-    # Events that cannot be delivered: who decides how long they wait, and how long real-time ones may.
+    # How long an event that cannot be delivered waits, in brokers and in its producer. `lifetime`: a
+    # memorized one for its lifetime, a real-time one for `keep_realtime`. `realtime`: a real-time one is
+    # dropped after some seconds.
     discard: str = "lifetime"
-    keep_realtime: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0
-    # Of a broker's processor, in `sim`: a modulator's cost divided by it is the time it takes. `capacities`
-    # has the nodes that differ, by number.
+    keep_realtime: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 60.0  # how long a real-time event waits
+    # Of a broker's processor, in `sim`: a modulator's cost divided by it is the time it takes.
     capacity: Capacity = 1.0
-    capacities: dict[str, Capacity] = {}
+    capacities: dict[str, Capacity] = {}  # of nodes that differ, by number: { "3" = 2.0 }
     modulator_limit: Annotated[float, msgspec.Meta(gt=0, le=600)] = 1.0  # for one event; then it is cut off
     # The adaptation layer: which adaptors decide (the paper's prototype has these three), and with what.
     adaptors: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = (
@@ -68,13 +70,15 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         "load_balancing",
     )
     monitor_period: Period = 1.0  # between two readings of a broker's load
-    adaptation_rest: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 3.0  # between two moves for one reason
+    # Between two tries of `load_balancing`.
+    adaptation_rest: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 3.0
     # What `complex` compares: hops of the overlay's paths, or the time that pings take (channels, 3.1).
     path_by: Literal["hops", "latency"] = "hops"
-    placement_gain: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1  # share of the traffic worth a move
+    placement_gain: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1  # a move saves at least this share
+    # Nodes that are no brokers and would become some: all, none, or a list of their numbers.
     willing: Literal["none", "all"] | Annotated[tuple[Count, ...], msgspec.Meta(max_length=10_000)] = "none"
-    idle_load: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2  # a broker made at run time ends below it …
-    idle_time: Period = 30.0  # … when it has been so for so long
+    idle_load: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2  # a broker made at run time ends …
+    idle_time: Period = 30.0  # … when its load was below `idle_load` for so long
     directory: Literal["own"] | Count = "own"  # broker information: each broker's own table, or one node's
     memory: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)] = 64_000_000  # octets a broker may use for queues
     # What `path_hops_mean` is the mean of. By the tables of all brokers: the ways between brokers (figures 7,

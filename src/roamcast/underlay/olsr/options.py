@@ -30,7 +30,9 @@ class OlsrOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hold_intervals: Annotated[float, msgspec.Meta(ge=1, le=3)] = 3.0  # NEIGHB_HOLD_TIME and TOP_HOLD_TIME
     duplicate_hold: Annotated[float, msgspec.Meta(ge=0.1, le=3_600)] = 30.0  # DUP_HOLD_TIME
     jitter: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.25  # MAXJITTER as a share of hello_interval
-    willingness: Annotated[int, msgspec.Meta(ge=0, le=WILL_ALWAYS)] = WILL_DEFAULT
+    willingness: Annotated[int, msgspec.Meta(ge=0, le=WILL_ALWAYS)] = WILL_DEFAULT  # 0: never relays
+    # Which of two equally good relays is chosen: the one of more neighbours, then of the lower address; or
+    # the one heard first, as ns-3 does.
     relay_ties: RelayTies = RelayTies.LOWEST_ADDRESS
     # Section 15: 0 advertises the nodes that chose us, 1 our own relays too, 2 all neighbours. None: 0, and
     # in open mode 2, because olsrd uses a link only if both its ends advertise it.
@@ -62,11 +64,11 @@ class OlsrOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         1_472  # octets: Ethernet's 1500 less IP and UDP
     )
     forward_max: Length = 256  # messages that wait to be relayed
-    links_max: Length = 512
+    links_max: Length = 512  # with neighbours, and interfaces of theirs
     two_hop_max: Length = 4_096  # addresses per neighbour
-    duplicates_max: Length = 8_192
-    topology_max: Length = 65_536  # tuples
-    associations_max: Length = 4_096
+    duplicates_max: Length = 8_192  # messages remembered
+    topology_max: Length = 65_536  # links that TCs announce
+    associations_max: Length = 4_096  # networks and interfaces of others
 
     def __post_init__(self) -> None:
         for name in ("hello_interval", "tc_interval"):

@@ -199,6 +199,7 @@ HELP = {
     "mqtt_refused_total": "MQTT connections refused, by reason.",
     "mqtt_closed_total": "MQTT connections ended by this node, by reason.",
     "mqtt_disconnected_total": "MQTT connections ended, by reason.",
+    "mqtt_json_total": "JSON payloads without the members that were asked for, by reason.",
     "mqtt_malformed_total": "MQTT packets that are none, by reason.",
     "mqtt_subscriptions_refused_total": "Subscriptions of MQTT clients that were refused, by reason.",
     "mqtt_waits_total": "Publishing MQTT clients that had to wait, by reason.",
@@ -216,3 +217,4 @@ HELP = {
     "bridge_dropped_total": "Messages of the bridge that were given up, by reason.",
     "bridge_ended_total": "How often a connection to the broker elsewhere ended.",
 }
+"""What each metric of `GET /metrics` means. The names there begin with `roamcast_`."""
