@@ -322,17 +322,17 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (998, 9),  # what a full disk refused is tried again; early arrivals, asking part by part
+    "broker": (1_001, 9),  # refused by a disk, tried again; early arrivals; numbered events keep their place
     "cli": (640, 10),  # check, groups, reconnect, faults by hand
     "client": (1_210, 8),  # reconnect, failures told, near
     "daemon": (718, 7),  # check, init without an editor, members of JSON
     "exchange": (385, 3),  # words counted
     "filter": (2_757, 22),  # WITHIN
-    "gateway": (4_954, 34),  # members of JSON, HTTP, tiles, counts, identifiers, wills, stamps that wait
+    "gateway": (4_967, 34),  # JSON, HTTP, tiles, counts, identifiers, stamps that wait, wills in order
     "kit": (1_376, 15),  # what a restarted node must refuse; slow radios; handed to all; sums of fingerprints
     "lab": (9_985, 95),  # what workers need packed by a command, lost writes told, restarts in the limit
     "modulator": (234, 4),
-    "modules at the top": (1_715, 19),  # nothing waits for a refused payload
+    "modules at the top": (1_716, 19),  # nothing waits for a refused payload
     "pages": (32, 1),
     "runtime": (6_830, 53),  # names told again, faults by hand; commits that failed, once more
     "scenario": (715, 6),  # [limit]

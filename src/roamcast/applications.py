@@ -375,12 +375,14 @@ class ApplicationSession:
         if sequence is None:
             applications._gate.enter()
             sequence = applications.node.broker.reserve(count_of(size))
-        order, last = applications.node.broker.order, sequence + count_of(size) - 1
-        before = order.begin(frame, sequence, count_of(size), applications._gate.now())
+        order, first, count = applications.node.broker.order, sequence, count_of(size)
+        order.begin(frame, first, count, applications._gate.now())
 
         def on_outcome(error: InputError | StoreFullError | None) -> None:
-            if error is not None:
-                order.give_up(frame, last, before)
+            if error is None:
+                order.end(first)
+            else:
+                order.give_up(first, count)
             on_end(error)
 
         transfer = ChunkTransfer(self._publish_chunk, frame, size, digest, sequence)

@@ -235,14 +235,44 @@ def test_a_payload_in_chunks_has_the_place_at_which_it_was_begun() -> None:
 def test_nothing_waits_for_a_large_payload_that_was_refused() -> None:
     order = Here().broker.order
     frame = Publication({FLAGS: 1}, topic="t", lifetime=HOUR)
-    for earlier, after in ((None, 0), (4, 16)):
-        if earlier is not None:
-            order.published(frame, earlier, HOUR)
-        before = order.begin(frame, 10, 3, 0)
-        assert order.after(frame, 20, 0) == 8, "else nothing is tried"
-        order.give_up(frame, 12, before)
-        assert order.after(frame, 20, 0) == after
-    before = order.begin(frame, 30, 3, 0)
-    order.published(frame, 33, HOUR)
-    order.give_up(frame, 32, before)
-    assert order.after(frame, 40, 0) == 7, "what was published meanwhile stands"
+    for first, after in ((10, 0), (30, 16)):
+        order.begin(frame, first, 3, 0)
+        assert order.after(frame, first + 10, 0) == 8, "else nothing is tried"
+        order.give_up(first, 3)
+        assert order.after(frame, first + 10, 0) == after
+        order.published(frame, 24, HOUR)
+    order.begin(frame, 50, 3, 0)
+    order.published(frame, 53, HOUR)
+    order.give_up(50, 3)
+    assert order.after(frame, 60, 0) == 7, "what was published meanwhile stands"
+
+
+def test_what_has_its_number_keeps_its_place_when_a_later_one_is_published_first() -> None:
+    """Seeds 22483 and 30157: wills that waited for room were published after other clients' messages with
+    later numbers, named no predecessor, and came in any order."""
+    order = Here().broker.order
+    frame = Publication({FLAGS: 2}, topic="t", lifetime=HOUR)
+    order.published(frame, 3, HOUR)
+    order.begin(frame, 5, 1, 0)
+    order.begin(frame, 6, 1, 0)
+    order.begin(frame, 7, 1, 0)
+    assert order.after(frame, 9, 0) == 2
+    order.published(frame, 9, HOUR)
+    assert order.after(frame, 5, 0) == 2
+    order.published(frame, 5, HOUR)
+    order.give_up(6, 1)
+    assert order.after(frame, 7, 0) == 2, "5, for 6 is refused"
+    order.published(frame, 7, HOUR)
+    assert order.after(frame, 10, 0) == 1
+
+
+def test_what_was_given_up_and_is_tried_again_has_its_place() -> None:
+    order = Here().broker.order
+    frame = Publication({FLAGS: 2}, topic="t", lifetime=HOUR)
+    order.published(frame, 3, HOUR)
+    order.begin(frame, 5, 2, 0)
+    order.give_up(5, 2)
+    order.give_up(5, 2)  # by who asked for it, too
+    assert order.after(frame, 9, 0) == 6
+    order.begin(frame, 5, 2, 0)
+    assert (order.after(frame, 5, 0), order.after(frame, 9, 0)) == (2, 3)

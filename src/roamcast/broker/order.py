@@ -60,7 +60,9 @@ class OwnOrder:
     def __init__(self) -> None:
         # Forgotten ones, and those of an earlier boot that are not in the store, claim nothing.
         self._last: BoundedDict[Chain, LastPublished] = BoundedDict(TOPICS_MAX, unreported)
-        self._begun: BoundedDict[int, int] = BoundedDict(TOPICS_MAX, unreported)
+        # What stood before those that have a place and are not published yet; and before refused ones.
+        self._begun: BoundedDict[int, LastPublished | None] = BoundedDict(TOPICS_MAX, unreported)
+        self._given_up: BoundedDict[int, LastPublished | None] = BoundedDict(TOPICS_MAX, unreported)
 
     def after(self, publication: Publication, sequence: int, now: Micros) -> int:
         """How far back the predecessor is; 0: there is none."""
@@ -68,14 +70,12 @@ class OwnOrder:
             return 0
         if publication.attributes.get(MARK):
             return 1  # the chunk before
-        begun = self._begun.pop(sequence, None)
-        if begun is not None:
-            return begun
-        last = self._last.get(_chain(publication))
+        last = self._before(sequence, _chain(publication))
         return 0 if last is None or last.expires_at <= now else max(0, sequence - last.sequence)
 
     def published(self, event: Event | Publication, last: int, expires_at: Micros) -> None:
         """The event is kept. `last`: its number, or that of its last chunk."""
+        self._begun.pop(last, None)
         if is_retained(event):
             return
         chain = _chain(event)
@@ -83,23 +83,30 @@ class OwnOrder:
         if before is None or before.sequence < last:
             self._last.renew(chain, LastPublished(last, expires_at))
 
-    def begin(self, frame: Publication, first: int, count: int, now: Micros) -> LastPublished | None:
-        """A payload in so many chunks takes its place; or what an earlier boot has left to be published.
-        Returns what had it before."""
-        before = self._last.get(_chain(frame))
-        if first not in self._begun:
-            self._begun[first] = self.after(frame, first, now)
-        if frame.lifetime:
-            self.published(frame, first + count - 1, now + frame.lifetime)
-        return before
+    def begin(self, frame: Publication, first: int, count: int, now: Micros) -> None:
+        """A place for what has its numbers and is published later: a payload in so many chunks, a message
+        that is not on the disk yet, or what an earlier boot has left. What is published meanwhile follows."""
+        if frame.lifetime and not is_retained(frame) and first not in self._begun:
+            last = first + count - 1
+            is_again = last in self._given_up
+            before = self._given_up.pop(last) if is_again else self._before(first, _chain(frame))
+            self.published(frame, last, now + frame.lifetime)
+            self._begun[first] = before
 
-    def give_up(self, frame: Publication, last: int, before: LastPublished | None) -> None:
-        """A payload that was begun is refused: what is published from now on does not wait for it."""
-        standing = self._last.pop(_chain(frame), None)
-        if standing is not None and standing.sequence == last:
-            standing = before
-        if standing is not None:
-            self._last[_chain(frame)] = standing
+    def end(self, first: int) -> None:
+        """A payload in chunks is published."""
+        self._begun.pop(first, None)
+
+    def give_up(self, first: int, count: int) -> None:
+        """What had a place is refused: what is published from now on does not wait for it."""
+        if first in self._begun:
+            self._given_up[first + count - 1] = self._begun.pop(first)
+
+    def _before(self, sequence: int, chain: Chain) -> LastPublished | None:
+        last = self._begun[sequence] if sequence in self._begun else self._last.get(chain)
+        while last is not None and last.sequence in self._given_up:
+            last = self._given_up[last.sequence]
+        return last
 
 
 class WaitingEvent(NamedTuple):

@@ -120,17 +120,23 @@ class MeshExchange:
 
     def has_kept(self, sequence: int, payload: bytes) -> bool:
         """Whether the event of this number of ours, or the last of its chunks, is in the store."""
-        chunks = count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1
-        return EventId(self._number, sequence + chunks - 1) in self._node.applications.node.broker.store
+        return (
+            EventId(self._number, sequence + _chunks(payload) - 1)
+            in self._node.applications.node.broker.store
+        )
 
     def take_place(self, message: Publish, sequence: int, stamp: Micros) -> None:
-        """What is published meanwhile comes after this message, which an earlier boot has left."""
-        chunks = count_of(len(message.payload)) if len(message.payload) > PAYLOAD_BYTES_MAX else 1
-        frame = Publication(_PLAIN[message.qos], topic=message.topic, lifetime=self.lifetime_of(message))
+        """What is published meanwhile comes after this message, which has its number."""
         if message.retain:
             self._stamps.on_stamp(message.topic, stamp)
-        else:
-            self._node.applications.node.broker.order.begin(frame, sequence, chunks, self._node.now())
+            return
+        frame = Publication(_PLAIN[message.qos], topic=message.topic, lifetime=self.lifetime_of(message))
+        order = self._node.applications.node.broker.order
+        order.begin(frame, sequence, _chunks(message.payload), self._node.now())
+
+    def give_place_up(self, sequence: int, payload: bytes) -> None:
+        """It will not be published under this number."""
+        self._node.applications.node.broker.order.give_up(sequence, _chunks(payload))
 
     # From clients.
 
@@ -382,6 +388,10 @@ class MeshExchange:
 
     def _held(self) -> Iterator[Event]:
         return (entry.event for entry in self._session.stored(ALL_RETAINED))
+
+
+def _chunks(payload: bytes) -> int:
+    return count_of(len(payload)) if len(payload) > PAYLOAD_BYTES_MAX else 1
 
 
 def is_kept_message(event: Event) -> bool:

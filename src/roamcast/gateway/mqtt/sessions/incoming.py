@@ -72,7 +72,7 @@ class IncomingMessages:
         self.unpublished: deque[UnpublishedMessage] = deque()  # that wait for room
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._wills = 0  # that are due, on a disk that takes nothing
+        self._wills: deque[Will] = deque()  # that are due, on a disk that takes nothing
 
     def close(self) -> None:
         """What is not published yet is published by the next boot."""
@@ -100,11 +100,13 @@ class IncomingMessages:
             on_taken(ReasonCode.QUOTA_EXCEEDED)
             return
         session.received[packet_id] = row
+        self._exchange.take_place(message, kept.sequence, kept.stamp)
 
         def then(reason: ReasonCode) -> None:
             if reason < 0x80:
                 on_taken(reason)
                 return
+            self._exchange.give_place_up(kept.sequence, kept.payload)
             if session.received.get(packet_id) == row:
                 del session.received[packet_id]
                 self._forget(session, row)
@@ -117,31 +119,39 @@ class IncomingMessages:
         )
 
     def publish_will(self, will: Will) -> None:
-        """It is due. One of QoS 0 may be shed."""
-        must_arrive = will.qos > 0 or will.retain
-        if not must_arrive or not self.unpublished:
-            outcome = self._exchange.publish(None, will, is_admitted=must_arrive)
-            if not must_arrive or outcome.reason < 0x80:
+        """It is due. One of QoS 0 may be shed. They go in the order in which they are due."""
+        if will.qos == 0 and not will.retain:
+            self._exchange.publish(None, will)
+        elif self._wills or not self._takes_will(will):
+            if self._is_closed or len(self._wills) >= QUEUE_MAX:
+                self._node.counters.count("mqtt_unpublished_total", reason="will")
                 return
+            self._wills.append(will)
+            if len(self._wills) == 1:
+                asyncio.get_running_loop().call_later(ROOM_SECONDS, self._publish_wills)
+
+    def _publish_wills(self) -> None:
+        while self._wills and self._takes_will(self._wills[0]):
+            self._wills.popleft()
+        if self._wills and not self._is_closed:
+            asyncio.get_running_loop().call_later(ROOM_SECONDS, self._publish_wills)
+
+    def _takes_will(self, will: Will) -> bool:
+        """Publish it, or write it down; False if neither can be done now."""
+        if not self.unpublished and self._exchange.publish(None, will, is_admitted=True).reason < 0x80:
+            return True
         properties = will.properties and msgspec.structs.replace(will.properties, will_delay=None)
         message = Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
         try:
             kept = self._numbered(message)
             row = 0 if self._records is None else self._queue(None).append(_encoder.encode(kept))
         except StoreFullError:
-            if self._is_closed or self._wills >= QUEUE_MAX:
-                self._node.counters.count("mqtt_unpublished_total", reason="will")
-                return
-            self._wills += 1
-            asyncio.get_running_loop().call_later(ROOM_SECONDS, self._publish_will_again, will)
-            return
+            return False
+        self._exchange.take_place(message, kept.sequence, kept.stamp)
         self.unpublished.append(UnpublishedMessage(None, row, kept, message))
         if len(self.unpublished) == 1 and not self._is_closed:
             self._try_later()
-
-    def _publish_will_again(self, will: Will) -> None:
-        self._wills -= 1
-        self.publish_will(will)
+        return True
 
     def _numbered(self, message: Publish) -> IncomingMessage:
         lifetime = self._exchange.lifetime_of(message)
@@ -210,6 +220,7 @@ class IncomingMessages:
                 else:
                     self._publish(session, row, kept, message, self._on_unpublished)
                 return
+            self._exchange.give_place_up(kept.sequence, kept.payload)
             self._forget(session, row)  # its lifetime is over
             self.unpublished.popleft()
 
