@@ -1,4 +1,4 @@
-"""Joining: which chunks of which whole are here, and the whole when all are.
+"""Joining: which chunks of a large payload are here, and the whole payload when all of them are.
 
 The octets stay in the broker's store, which has bounds of its own for chunks (`broker/store.py`); an assembly
 only notes which ones are there. So a hostile peer can fill a table of small records and a share of the store,

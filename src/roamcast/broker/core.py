@@ -193,8 +193,8 @@ class Broker:
     def observe(self, event: tuple[NodeId, int], lives_for: Micros = 0) -> bool:
         """True for the first copy of an event that reaches this node: the one to forward.
 
-        `lives_for` is what a memorized event has left of its lifetime. One that could not be kept is new
-        once more, when the store may have room again.
+        `lives_for` is what a memorized event has left of its lifetime. An event that could not be kept counts
+        as new again when the store may have room.
         """
         now = self._host.now()
         publisher, sequence = event
@@ -262,7 +262,7 @@ class Broker:
             return True
         else:
             is_kept = is_kept or self._finds_room(event, hops, age)
-        if is_kept or not is_chunk(event):  # what was handed over is not handed over when it can be kept
+        if is_kept or not is_chunk(event):  # handed over now: not once more when the store takes it
             if event.after and self._waits(event, is_kept, event.lifetime - age):
                 return is_kept
             self._hand_over(event, hops, now, now + event.lifetime - age)

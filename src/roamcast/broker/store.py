@@ -1,12 +1,12 @@
 """Memorized events, kept for their lifetime for absent and later subscribers.
 
-Bounded by count and by octets. When full, the event that would expire first is pushed out: it has
-the least remaining lifetime to lose. The caller traces what was pushed out. On a live node somebody was
-promised these events, so only those are pushed out that nobody waits for any more (`settled`); if there is
-none, the store refuses what is new. Full stores would then wait for each other for ever: so what has come
-over more hops has a little more room. The event that came over the most of all then finds room everywhere,
-and is settled in the end, and then the next (a structured buffer pool; Raubold and Haenle, "A method of
-deadlock-free resource allocation and flow control in packet networks", 1976).
+Bounded by count and by octets. When full, the event that would expire first is pushed out: it has the least
+remaining lifetime to lose. The caller traces what was pushed out. On a live node somebody was promised these
+events, so only those are pushed out that nobody waits for any more (`settled`); if there is none, the store
+refuses what is new. Full stores would then wait for each other for ever. So an event has a little more room
+the more hops it has come over: the one with the most hops of all finds room everywhere and is settled in the
+end, then the next (a structured buffer pool; Raubold and Haenle, "A method of deadlock-free resource
+allocation and flow control in packet networks", 1976).
 
 Chunks of large payloads (`chunks.py`) have room of their own, so that they push nothing else out; when
 it is full, the publisher who has the most gives its oldest (`ChunkRoom`).
@@ -163,8 +163,8 @@ class EventStore:
         return before.event.id
 
     def is_history(self, event: Event) -> bool:
-        """Whether an event was superseded before this node started. It was here before, or comes too late;
-        only the newest survives a restart, so the two cannot be told apart."""
+        """Whether an event was superseded before this node started. Either it was here before, or it comes
+        too late: only the newest survives a restart, so this node cannot tell which."""
         newest = self._from_before.get(event.topic) if self._from_before else None
         return newest is not None and supersedes(event) and order_of(event) < newest
 

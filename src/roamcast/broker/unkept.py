@@ -1,8 +1,9 @@
 """Memorized events that came and could not be kept: the disk is full, or the store is.
 
-Some strategies offer an event again, others a few times or never. So this node has it in memory, as far as
-there is room, and tries the store again until it takes it or its lifetime ends. Until then it is not kept:
-after a crash it must come from another node, and another copy of it is as good as the first.
+Some strategies offer an event again, others only a few times or never. So this node holds it in memory, as
+far as there is room, and tries the store again until the store takes it or its lifetime ends. Until then it
+does not count as kept: after a crash it must come from another node, and any further copy is treated like the
+first.
 """
 
 from collections.abc import Callable, Iterator

@@ -450,7 +450,7 @@ def _is_late(asked: IncomingRequest) -> bool:
 
 
 class CommandFailedError(RoamcastError):
-    """Whoever asked is told; with which command, is our own affair."""
+    """Whoever asked is told that there is no answer, but not which command failed."""
 
 
 async def output_of(command: str, asked: IncomingRequest, complain: Callable[[str], None]) -> bytes | None:

@@ -1,6 +1,6 @@
 """`roamcast check`: everything that is wrong with a device, before it is carried out.
 
-Nothing is changed, and nothing is sent. What only shows while a node runs, `roamcast status` says.
+Nothing is changed, and nothing is sent. Problems that only show while a node runs are in `roamcast status`.
 """
 
 import os

@@ -1,8 +1,8 @@
 """One node's exchanges: what its gateways ask, and what it answers by itself.
 
 Deliveries that are addressed to the node, or speak of receipts, pass by here (`Applications.intercept`).
-Replies and receipts go to their inquiries, a publisher's "enough" to the receipts that wait, and neither to
-any application.
+Replies and receipts go to their inquiries, and a publisher's "enough" to the receipts that wait; applications
+see none of them.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,7 +58,7 @@ class Receipts:
 
     The nodes of each ring of hops confirm one after the other, about `SPACING` apart where all of a ring hear
     each other, and the next ring waits until this one has had its time. The publisher's word "enough" cancels
-    what waits. It is lost for some perhaps: then there are some receipts more.
+    what waits. Where that word is lost, there are some more receipts.
 
     Nodes that are asked for by name are few: they only draw within one ring's time.
     """
@@ -368,7 +368,7 @@ class Exchanges:
         ended = self._inquiries.on_answer(delivery)
         word = None if ended is None else enough(ended)
         if word is not None:
-            with suppress(InputError, StoreFullError):  # then the receipts come that it would have spared
+            with suppress(InputError, StoreFullError):  # without it, receipts come that nobody needs
                 self._session.publish(word).check()
                 self._counters.count("receipts_enough_total")
 

@@ -192,8 +192,8 @@ class Inquiries:
 def enough(inquiry: Inquiry) -> Publication | None:
     """What tells the nodes that have not confirmed yet that they need not; None where nobody would.
 
-    It travels like the publication, because it has its topic, type and attributes: so it comes to the
-    same nodes, whatever decides that. Subscriptions to its content (XPath) are the exception.
+    It has the topic, type and attributes of the publication, so it reaches the same nodes, whatever the
+    strategy goes by. Subscriptions to its content (XPath) are the exception.
     """
     if inquiry.event is None or not inquiry.question.receipts or inquiry.question.named:
         return None

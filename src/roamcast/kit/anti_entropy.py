@@ -2,9 +2,9 @@
 
 The parts of `repair.py` put together, for strategies where every node is to have every event. A node says a
 fingerprint of what it holds with each beacon. Whoever holds something else broadcasts a digest soon, unless a
-neighbour that holds the same has just done so; who lacks some of it asks for it and is handed it. While all
-hold the same, nobody sends a digest (as Trickle, RFC 6206, is silent while all are consistent). Over an
-underlay that takes nothing along, digests are sent by the clock.
+neighbour that holds the same has just done so; a node that lacks some of it asks for it and is handed it.
+While all hold the same, nobody sends a digest (as Trickle, RFC 6206, is silent while all are consistent).
+Over an underlay whose messages cannot carry a fingerprint, digests are sent at fixed intervals.
 """
 
 from collections.abc import Callable
@@ -237,7 +237,7 @@ class AntiEntropy:
 
     def fingerprint(self) -> bytes:
         """The fingerprint for the next beacon; empty if it is the same as in the last one. A node that has
-        booted not long ago says when: what is older it does not want."""
+        booted not long ago also says when, because it does not want events from before its boot."""
         now, uptime = self.host.now(), self._short_uptime()
         mine = self.holdings.fingerprint(now, now - (uptime or self._recent_time))
         self._silent_turns = self._silent_turns + 1 if mine == self._told else 0
@@ -296,9 +296,9 @@ class AntiEntropy:
         if self._is_compared and len(self._broker.store) <= COMPARED_MAX:
             self._compare(sender, held)
         elif self.holdings.any_memorized(missing(held, self._last_digest)):
-            # It did not hear our last digest: for neighbours that did not notice its restart it is no new
-            # neighbour. What it is requesting right now shows here too, hence the pause. Real-time
-            # events leave the digests of different nodes at different times, so they prove nothing.
+            # It did not hear our last digest: it has restarted, and its neighbours may not have noticed that.
+            # Events that it is requesting right now look the same, hence the pause. Real-time events leave
+            # the digests of different nodes at different times, so they prove nothing.
             self._soon()
 
     def _compare(self, sender: NodeId, held: tuple[HeldRuns, ...]) -> None:
@@ -313,8 +313,9 @@ class AntiEntropy:
             self._soon()
 
     def _tell_had(self, neighbour: NodeId, held: tuple[HeldRuns, ...]) -> None:
-        """What this node has pushed out of its store already is in none of its digests: a neighbour that has
-        forgotten, in a restart, that it had given it to us would wait for us in vain."""
+        """Name the events of this digest that this node has had and pushed out of its store. They are in none
+        of its own digests, so a neighbour that has restarted, and forgotten that it gave them to us, would
+        wait for us in vain."""
         store, has_seen = self._broker.store, self._broker.has_seen
         had = runs_of(event for event in events_of(held) if event not in store and has_seen(event))
         if had and store.settled is not None:
@@ -344,8 +345,9 @@ class AntiEntropy:
 
     def ask(self, neighbour: NodeId) -> None:
         now = self.host.now()
-        # Without room nothing is asked for, and little where there is only room for what came over many hops:
-        # digests do not tell how many. Real-time events wait with the others: they are repairs here.
+        # Without room, nothing is asked for. Where there is only room for events that came over many hops,
+        # little is asked for, because digests do not tell how many hops. Real-time events wait with the
+        # others: here they are repairs.
         store, wanted = self._broker.store, []
         if self._broker.may_keep and store.has_room(0, now, hops=HOPS_MAX):
             few = None if store.has_room(0, now) else random_below(self.host, OFFERED_MAX)

@@ -1,9 +1,10 @@
 """Which nodes a full store waits for, and which of its events they have had.
 
-Whoever was told that an event is kept relies on it until every node that this one knows has had it. A node is
-waited for while it is a neighbour and for `ABSENT_WAIT` after it was last one, across a restart of this node
-too; after that, and when their lifetime ends, events are not kept for it. Each node answers for its own
-neighbours: one that has no room for an event does not take it, so it stays with the node before.
+A publisher that was told that its event is kept relies on this node until every node that this one knows has
+had the event. A node is waited for while it is a neighbour and for `ABSENT_WAIT` after it was last one,
+across a restart of this node too; after that, events are not kept for it any more, and none is kept beyond
+its lifetime. Each node is responsible for its own neighbours: a node without room for an event does not take
+it, so the event stays with the node that offered it.
 
 Nothing is noted where the store asks nobody (`EventStore.settled`), as in a simulation.
 """
@@ -42,7 +43,8 @@ class Custody:
         self._absent.pop(node, None)
         if node not in self._noted:
             self._noted = self._waited_for()
-            with suppress(StoreFullError):  # then a restart waits for those that it meets
+            # without this record, a restarted node waits only for those that it meets
+            with suppress(StoreFullError):
                 self._host.stable[_STABLE] = b"".join(one.to_bytes(8, "big") for one in sorted(self._noted))
 
     def on_neighbour_down(self, node: NodeId) -> None:

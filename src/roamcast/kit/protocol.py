@@ -2,8 +2,8 @@
 one place that encodes, decodes, drops and traces.
 
 A layer derives from `MessageLayer` (beside `Strategy` or `Underlay`), makes its parts with `self.messenger`
-or with its host, and fills `handlers`. Nothing turns a timer's name back into a call, and nobody labels a
-frame by hand.
+or with its host, and fills `handlers`. So no layer has to find out which timer fired, or to label a frame by
+hand.
 
 Not here: when to pass a message on (`relay.py`), when to send it again (`confirm.py`), what to ask for
 (`repair.py`).

@@ -2,7 +2,8 @@
 
 The receivers of one broadcast would answer all at the same instant, so each waits for a time of its own; what
 it hears meanwhile may make its own copy needless. How long to wait and what makes a copy needless is the
-strategy's: counters (Ni, Tseng, Chen and Sheu, 1999), covered neighbours (Peng and Lu, 2000), or nothing.
+strategy's decision: counters (Ni, Tseng, Chen and Sheu, 1999), covered neighbours (Peng and Lu, 2000), or
+nothing.
 
 The strategy keeps in `Item` what it heard meanwhile (`find`). Not here: messages that are repeated until they
 are acknowledged (`confirm.py`)."""

@@ -8,8 +8,8 @@
   of memorized ones the oldest, with a deadline.
 - `Answers`: what others asked for: each once, a few frames at a time, then a pause for other senders.
 
-What a digest says beside, who hears it and when is the strategy's. Everything here comes from the air, so
-each step has a bound, in processor time too: a digest of 17 octets may claim 2^63 events."""
+What else a digest says, who hears it and when is the strategy's decision. Everything here comes from the air,
+so each step has a bound, in processor time too: a digest of 17 octets may claim 2^63 events."""
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
@@ -91,8 +91,8 @@ def by_publisher(events: Iterable[EventId]) -> dict[NodeId, list[int]]:
 
 
 class DigestTurns:
-    """What of too much is named in one digest, so that all of it is named in the end: publishers in turn; of
-    the runs of one publisher the newest, and of the others each digest has the next ones in turn."""
+    """What is named in one digest where not all fits, so that everything is named in the end: publishers take
+    turns; of one publisher, the newest runs are always named and the older ones take turns."""
 
     def __init__(self) -> None:
         self._turn = 0  # of publishers
@@ -218,7 +218,8 @@ class Holdings:
         self._recent: LifetimeDict[EventId, RecentCopy] = LifetimeDict(
             recent_max, on_evicted, lambda copy: copy.until
         )
-        # Those that are not for all: no digest and no fingerprint has them, but who knows of one may ask.
+        # Events that are not for all: they are in no digest and no fingerprint, but a node that knows of one
+        # may ask for it.
         self._for_some: LifetimeDict[EventId, RecentCopy] = LifetimeDict(
             recent_max, on_evicted, lambda copy: copy.until
         )

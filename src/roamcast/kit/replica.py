@@ -9,7 +9,7 @@ The fingerprint is a sum of hashes, so that a change costs one step however many
 must be a real one. Checksums are linear: with those, 31 % of all pairs of nodes that lacked one record each
 had equal sums. With this hash two nodes that differ say the same with a chance of 1 in 2^63.
 
-How records travel, what they say and how long they last is the strategy's."""
+How records travel, what they say and how long they last is the strategy's decision."""
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache

@@ -1,8 +1,9 @@
 """Soft state: tables whose entries end by themselves, and the one timer that removes them.
 
 The timer is set for the earliest deadline there is when it is set. It is not moved when deadlines are
-extended, which most are before they are due, nor for a new entry with an earlier one: it then only looks for
-the next deadline. So a table may hold what has expired; whoever looks something up compares its deadline.
+extended, which happens to most of them, nor for a new entry with an earlier deadline. If nothing is due when
+it fires, it is set for the next deadline. So a table may hold what has expired; whoever looks something up
+compares its deadline.
 """
 
 from collections.abc import Callable

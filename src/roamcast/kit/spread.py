@@ -268,7 +268,8 @@ class Spreading(MessageLayer):
         elif self.relay.is_full:
             self.broker.drop(event.id, DropReason.QUEUE_FULL, "copy")
         else:
-            # Who holds something else than this node, which lacked the event, is taken to have it.
+            # This node lacked the event. Neighbours that hold something else than this node are taken to have
+            # it.
             covered = set(self.repair.differing) if isinstance(copy, Handed) else set()
             waiting = WaitingCopy(event, hops, copy.age, now, is_kept, covered)
             wait = self._wait(sender, copy)
@@ -291,7 +292,7 @@ class Spreading(MessageLayer):
         return after + random_below(self.host, self._jitter * self.around.crowd(sender) // CROWD)
 
     def _named_later(self, key: EventId, copy: FloodedEvent | Handed) -> WaitingCopy | None:
-        """What was not ours to pass on; it is if this copy names us."""
+        """A later copy of an event that was not ours to pass on: it is ours now if this copy names us."""
         waiting = self._unnamed.get(key)
         if waiting is not None and copy.relays is not None:
             place = place_of(self.host.node, copy.relays)
