@@ -6,16 +6,16 @@ broadcast in small frames afterwards, each event `TELLINGS` times, with the even
 compares that with its own filters, so it also finds events that it was not sent because the broker that
 looked them up did not know its subscription yet.
 
-A link that has broken is missed after three HELLOs. Until then the neighbour at its end gets nothing of what
+A broken link is noticed after three missing HELLOs. Until then the neighbour at its end gets nothing of what
 this node broadcasts, and nothing shows it. So a node that has lost a neighbour asks another one for word of
 what was there lately (a `Request` for nothing), and one whose HELLO is overdue gets an event by unicast,
 which shows whether the link stands (`event_multicasting.py`). Neither on a medium that is full (`is_calm`),
 because it would stay so.
 
 Link state takes a moment to learn of a new link. So a new neighbour is told of what this node has had lately,
-broadcast by it or not, and of what it publishes meanwhile. Who gets an event late from a new neighbour tells
-its other ones. Only from a new one: on a full medium the rest would be a storm (the league's `narrowband`,
-seed 22: 0.72 of the reachable pairs instead of 0.98).
+broadcast by it or not, and of what it publishes meanwhile. A node that gets an event late from a new
+neighbour tells its other neighbours. It does so for new neighbours only: on a full medium, more would be a
+storm (the league's `narrowband`, seed 22: 0.72 of the reachable pairs instead of 0.98).
 """
 
 from typing import NamedTuple
@@ -120,8 +120,8 @@ class Recapitulation(Part):
 
     @property
     def is_calm(self) -> bool:
-        """Whether the medium has room: no neighbour was missed of late that had not been away, and broadcasts
-        are passed on in no time."""
+        """Whether the medium has room: lately no neighbour was wrongly taken for lost, and broadcasts are
+        passed on quickly."""
         return self._host.now() >= self._flapped_at + FLAPPING and self.timeout.measured < CALM
 
     def on_inquiry(self, sender: NodeId) -> None:

@@ -57,7 +57,7 @@ class Subscriptions(Part):
         if sender == subscriber and not brokers.is_broker and sender not in {node, *brokers.elected}:
             self._messenger.decline(sender)  # it took us for a broker, and will choose another one
         if not brokers.has_tables or (subscriber == node != sender):
-            return  # nobody knows a newer state of our own interests
+            return  # only we know the newest state of our own interests
         filter_id = self._tables.layout.decode(interest.filter_id)
         change = self._tables.filters.apply(subscriber, interest.version, filter_id, interest.stands)
         if change is TableChange.KNOWN or not brokers.is_broker:

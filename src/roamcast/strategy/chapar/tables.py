@@ -100,7 +100,7 @@ class Tables:
 
     def _make_room(self, node: NodeId, numbered: Sequence[NodeId]) -> NodeId | None:
         """Of the nodes that have a bit, the oldest that no route leads to; only for a node that one leads to.
-        So numbers that somebody invents cannot take the places of nodes that are there."""
+        So invented node numbers cannot take the places of nodes that exist."""
         known = {*self._underlay.known_nodes(), self._host.node}
         leaves = next((other for other in numbered if other not in known), None)
         if node not in known or leaves is None:

@@ -35,7 +35,8 @@ ROW_OWNERS_MAX = 128
 VERSIONS_MAX = 500  # named in one frame
 CHEAP_VERSIONS = 50  # to name more is costly: not while records still come
 VERSION_MAX = 1 << 60
-VERSIONS_AHEAD = 1 << 44  # no honest record is so far ahead of the last one; a forged one can be outbid
+# no honest record is so far ahead of the last one, so its owner can always go beyond a forged one
+VERSIONS_AHEAD = 1 << 44
 TOGETHER: Micros = 250 * MILLISECOND  # records of the same moment share a frame
 HEARD_ENOUGH = 2
 SPREADING: Micros = 1_500 * MILLISECOND  # what differs for less may still be on its way
@@ -106,11 +107,11 @@ class Interests:
     # Inputs.
 
     def on_changed(self) -> None:
-        """Subscriptions of this node's applications have."""
+        """The subscriptions of this node's applications have changed."""
         self._own_timer.within(TOGETHER)
 
     def on_up(self, neighbour: NodeId) -> None:
-        """It may come from another part of the network: what differs is not on its way."""
+        """It may come from another part of the network, so records that differ are not just on their way."""
         self._said[neighbour] = b""
         self.new.add(neighbour)
 
@@ -146,14 +147,15 @@ class Interests:
 
     @property
     def is_agreed(self) -> bool:
-        """Whether there are no interests that this node ought to know by now, and does not."""
+        """Whether this node knows all interests that it should know by now."""
         mine, overdue = self.fingerprint(), self._host.now() - 2 * SPREADING
         differing = (node for node, since in self._differs.items() if since <= overdue)
         return len(self.records) < OWNERS_MAX and all(self._said[node] == mine for node in differing)
 
     @property
     def are_settled(self) -> bool:
-        """Whether hardly any subscriber was new lately: when a network begins, few seem to want anything."""
+        """Whether hardly any subscriber was new lately. While a network starts, few interests are known, so
+        few nodes seem to want anything."""
         is_quiet = self._host.now() - self._met_at > 2 * SPREADING
         return is_quiet or 5 * self._before >= 4 * len(self.records)
 

@@ -30,7 +30,8 @@ MARKS_MAX = 500  # events named in one beacon
 
 
 class SoughtCopy(FloodedEvent, frozen=True, tag=13):
-    """An event for all who hear it, which few want: those shall let themselves be found."""
+    """An event for all who hear it, although few want it: those few shall announce themselves, so that
+    distances to them become known."""
 
 
 class DirectedCopy(FloodedEvent, frozen=True, tag=7):
@@ -49,7 +50,8 @@ class DirectedTo(DirectedCopy, frozen=True, tag=8):
 
 
 class Took(WireMessage, frozen=True, tag=11):
-    """For whoever listens for this node: it has the event, and its copy will not be heard."""
+    """For a node that listens for this one: this node has the event, and will send no copy that the other
+    could hear."""
 
     name = "took"
 

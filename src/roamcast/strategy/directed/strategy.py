@@ -64,7 +64,8 @@ LISTEN: Micros = 10 * MILLISECOND  # for a relay, beside its turn
 ATTEMPTS_MAX = 4  # to find another way; then the event is for all
 WHOLE_EVERY = 8  # beacons: one of so many has the marks of all events
 LOST_WITHIN: Micros = 4 * SECOND  # a neighbour that has gone was last heard before that
-LATE: Micros = SECOND // 2  # an event of this age may be older than the subscription that it came for
+# an event of this age may have been published before the subscription that it came for
+LATE: Micros = SECOND // 2
 FOUND_FOR: Micros = 30 * SECOND  # a subscriber lets itself be found, after an event that few want
 SEEK_EVERY: Micros = 10 * SECOND  # a subscriber that is out of reach is sought
 OWED_WAIT: Micros = 8 * SECOND  # for the distance of a new subscriber
@@ -219,7 +220,7 @@ class Directed(Spreading, Strategy):
 
     def _is_to_seek(self, name: int) -> bool:
         """Whether a subscriber's distance is not known. One that has been out of reach for a while is sought
-        now and then: it may only have been wanted by nobody."""
+        now and then: perhaps it has no distance only because nobody looked for it."""
         if self.distances.of(name) < GONE:
             return False
         sought_at = self._sought_at.get(name, -SEEK_EVERY)
@@ -283,7 +284,8 @@ class Directed(Spreading, Strategy):
         return kind(aim.event, aim.hops, age, names_of(plan), duties)
 
     def _leave(self, key: EventId, aim: Aim, left: set[int]) -> None:
-        """These cannot be served. If somebody thinks that they can, there may be a way that nobody knows."""
+        """These subscribers cannot be served from here. If the node before thought that they can, there may
+        be a way that this node does not know, so the event goes to all."""
         if not aim.hops and all(map(self.distances.is_absent, left)):
             self._owe(key, aim, left)
         else:
@@ -303,7 +305,8 @@ class Directed(Spreading, Strategy):
             aim.owed.setdefault(name, self.host.now())
 
     def _pay_debts(self) -> None:
-        """Somebody may be within reach again; who might have been all the time is served by all."""
+        """A subscriber may be within reach again. One that may have been in reach all the time is served by
+        giving the event to all."""
         distances, by = self.distances, self.host.now() - OWED_WAIT
         for key in list(self._indebted):
             aim = self._aims.get(key)
@@ -373,7 +376,8 @@ class Directed(Spreading, Strategy):
             self.messenger.send(Took(*key))
 
     def deliver(self, event: Event, hops: int, age: Micros) -> bool:
-        """Not to those who subscribed after it was published: with epidemic it would have been here then."""
+        """Not to those who subscribed after it was published: with epidemic the event would have been here
+        before their subscription."""
         if age > LATE and event.event_class is EventClass.REALTIME and not event.destinations:
             by, readable = self.host.now() - age, self.broker.readable(event)
             before = (one for one in self.broker.subscriptions() if self._since[one.number] <= by)
@@ -490,7 +494,7 @@ class Directed(Spreading, Strategy):
         ).encode()
 
     def _look_for_lacking(self, neighbour: NodeId) -> None:
-        """Among what came here since the last time, and is settled by now."""
+        """Of the events that came here since the last time and have had time to reach the neighbour."""
         had = self._had.get(neighbour)
         if had is None:
             return

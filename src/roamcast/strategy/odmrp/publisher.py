@@ -266,7 +266,7 @@ class Publisher:
         assert self._requested_at is not None
         interval = self._interval
         asks_for_events = not self._context.asks_everyone and not self._by_type
-        # The newest first: of a busy publisher it has not been announced.
+        # The newest first: where a publisher is busy, these have not been announced yet.
         if asks_for_events and any(not recent.announced for recent in reversed(self._recent.values())):
             interval = min(interval, micros(self._options.refresh_interval))
         return self._requested_at + interval + self._lateness

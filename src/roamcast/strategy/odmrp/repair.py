@@ -283,7 +283,7 @@ class MeshRepair:
         return first == last and len(entry.runs) == 2 and self._broker.has_seen((entry.publisher, first))
 
     def _ask(self, holder: NodeId, requests: Requests) -> None:
-        # What a full store has refused would be handed over again and again.
+        # Not those that a full store has refused: they would be handed over again and again.
         may_ask = requests is self._recent or self._broker.may_keep
         wanted = requests.request(holder, self._host.now()) if may_ask else ()
         if wanted:

@@ -3,7 +3,7 @@
 The parts: `Routes` (the reverse paths to publishers) and `ForwardingGroup` (for whom this node relays),
 `JoinTables` (what it sends upstream), `Publisher` (its own events), a `MeshContext` (what is attached to
 packets, and how it is processed), and for clients without a broker `ClientPost`, with `ClientService` on a
-broker and `RemoteClient` on a device that is none: that one relays, and joins no mesh.
+broker and `RemoteClient` on a device that is no broker. Such a device relays, but joins no mesh.
 
 All of it is soft state: every entry has a deadline, and one timer removes expired entries. Only the numbers
 of requests, packets and epochs survive a crash, so that a new one is never taken for an old one.

@@ -39,8 +39,8 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 BROKER, CLIENT = 0, 1
 VERSION_MAX = 1 << 60
-# Farther ahead of what is known no row can be (16 million boots). A forged one is that far at most, and its
-# owner outbids it.
+# No row can be farther ahead of what is known than this (16 million boots). A forged row is at most that far
+# ahead, and its owner then posts a newer one.
 VERSIONS_AHEAD = 1 << 44
 ENTRIES_MAX = 20_000
 JITTER: Micros = 250 * MILLISECOND  # chosen: rows of the same moment share a frame; 120 takes a fifth more
@@ -119,8 +119,8 @@ class Board:
                     self._pass_on(key)
 
     def on_fingerprint(self, sender: NodeId, other: int) -> bool:
-        """A neighbour's; whether it is ours. It lacks a row, or has one that we lack, if it has differed for
-        long, or if no row has come here for long."""
+        """A neighbour's; whether it is ours. If it has differed for long, or no row has come here for long,
+        it lacks a row or has one that we lack."""
         if other == self._replica.fingerprint:
             self._differs.pop(sender, None)
             if self._different == sender:
@@ -132,7 +132,7 @@ class Board:
         return False
 
     def on_met(self, neighbour: NodeId) -> None:
-        """It may come from another part of the network: what differs is not on its way."""
+        """It may come from another part of the network, so rows that differ are not just on their way."""
         self._differs[neighbour] = self._host.now() - SPREADING
 
     def on_lost(self, neighbour: NodeId) -> None:
@@ -150,7 +150,8 @@ class Board:
         }
         newer = self._replica.newer_than(theirs)
         self._broadcast(newer if numbers.is_all else [key for key in newer if key in theirs])
-        # 0 names a row that the sender lacks, too: each would ask the other for it, without end.
+        # Version 0 means that the sender lacks the row too. Otherwise the two would ask each other for it
+        # without end.
         lacking = [key for key in self._replica.older_than(theirs) if theirs[key]]
         if lacking:
             self._send_numbers(sender, lacking, is_all=False)
@@ -201,7 +202,7 @@ class Board:
     # Private.
 
     def _is_overdue(self, since: Micros, now: Micros) -> bool:
-        """Whether what differs since then is not on its way any more."""
+        """Whether rows that have differed since then would have arrived by now."""
         return now - since >= SPREADING or now - self._changed_at >= SPREADING
 
     def _name_to(self, neighbour: NodeId) -> None:

@@ -149,9 +149,9 @@ class Brokerage(NodePart):
             self.homes.on_attach(node, attach, held, returned)
 
     def _may_have_modulators(self, attach: AttachLetter) -> bool:
-        """Whether the home that a client gave up can still have what its modulators remember."""
+        """Whether the home that a client gave up may still have the state of its modulators."""
         before = attach.before
-        # One that is a broker no more knows to whom it handed the client on.
+        # One that is no broker any more knows to whom it handed the client over.
         is_there = (
             before is not None
             and before != self._host.node

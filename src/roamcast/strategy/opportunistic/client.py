@@ -237,7 +237,7 @@ class ClientSide(NodePart):
             self._attach(self.home)
 
     def on_role_changed(self) -> None:
-        """This node became a broker, or is one no more; its home may be another's all the same."""
+        """This node became a broker, or stopped being one. Its home may still be another broker."""
         if self.home is not None and self._adapts:
             self._look()
 
@@ -298,7 +298,8 @@ class ClientSide(NodePart):
         self._generation = self._generations.take() + 1
         if self.home is not None:
             self._before = self.home if self.home != broker else None
-            # What it has confirmed is in its hands; the rest goes through the new home, in the same order.
+            # The old home is responsible for what it has confirmed; the rest goes through the new home, in
+            # the same order.
             self._take_back(self._post.take_back(self.home, TO_A_HOME))
         self._suspect_since = None
         self._set_home(broker)
@@ -314,7 +315,8 @@ class ClientSide(NodePart):
         self._attached = self._attachment()
 
     def _on_home_ended(self) -> None:
-        """It is a broker no more. It has handed us on to another one, whose `NewHome` has not come yet."""
+        """Our home is no broker any more. It has handed us over to another one, whose `NewHome` has not come
+        yet."""
         assert self.home is not None
         self._take_back(self._post.take_back(self.home, TO_A_HOME))
         self._before, self.home = self.home, None

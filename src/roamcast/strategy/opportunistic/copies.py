@@ -1,4 +1,5 @@
-"""The events that a node has: its own, what it dispatched, and what was flooded by. For who lacks one.
+"""The events that a node has: its own, what it dispatched, and what was flooded by. They are kept for nodes
+that lack one.
 
 Kept as long as the discard function says (`options.py`); looked through every few seconds.
 """
@@ -50,7 +51,8 @@ class Copies:
     def __init__(self, host: Host, options: OpportunisticOptions) -> None:
         self._host = host
         self._options = options
-        # Ordered: the first of a dictionary is far to seek where thousands before it were taken out.
+        # Ordered: in a plain dictionary it takes long to find the first entry after thousands before it were
+        # removed.
         self._copies: dict[NodeId, OrderedDict[int, EventCopy]] = {}
         self._floods: dict[NodeId, dict[int, FloodBase]] = {}
         self._digest: tuple[HeldRuns, ...] | None = None  # None: since then something has changed

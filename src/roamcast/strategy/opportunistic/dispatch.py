@@ -77,7 +77,8 @@ class Dispatch(NodePart):
         if state is not None and sequence < state.last:
             return self._dispatch_late(copy)
         if state is None or state.last != copy.previous - 1:
-            # It has published through another broker meanwhile, and that one knows what was sent to whom.
+            # It has published through another broker meanwhile, so only that broker knows what was sent to
+            # whom.
             state = self._producers[producer] = DispatchState()
         state.last = sequence
         targets = self._consumers.matching(event)
@@ -148,8 +149,8 @@ class Dispatch(NodePart):
         return to == self._host.node or self._underlay.distance(to) is not None
 
     def _is_wide(self, targets: list[EventTarget]) -> bool:
-        """Whether an event is for a good part of the network. So it is for one who is alone: whoever comes
-        shall have it."""
+        """Whether an event is for a good part of the network. This is also true for a node that is alone:
+        whoever comes later shall have the event."""
         nodes = len(self._underlay.known_nodes()) + 1
         least = FLOOD_LEAST if nodes > FEW_NODES else 1
         wanted = max(least, -(-nodes // FLOOD_SHARE))
@@ -188,8 +189,8 @@ class Dispatch(NodePart):
         return True
 
     def _flood_late(self, copy: EventCopy, state: DispatchState) -> None:
-        """One that was sent by letters, and others after it. Who may have been sent something between the
-        last flood before it and this one must not skip that."""
+        """One that was sent by letters, and others after it. Readers that may have been sent something
+        between the last flood and this event must not skip it."""
         producer, sequence = copy.event.id
         before = self._copies.flooded_before(copy.event.id)
         between = [] if before is None else self._copies.of(producer, before + 1, sequence)

@@ -3,9 +3,9 @@
 Neither reliable nor ordered; `stream.py` makes it so. An overlay link is a path of the underlay
 (section 2.1), so a source route names brokers, and between two of them every node forwards by its own table.
 
-On a shared medium a frame costs more for being one than for its octets: it contends, it is acknowledged, it
-may collide. A broker that tells everybody the same, or sends an event to many homes, has many envelopes for
-the same few neighbours, and at a node on the way those of many others meet. So (`Outbox`):
+On a shared medium each frame has a cost of its own that is higher than that of its octets: it contends, is
+acknowledged, and may collide. A broker that tells everybody the same, or sends an event to many homes, has
+many envelopes for the same few neighbours, and at a node on the way those of many others meet. So (`Outbox`):
 
 - Envelopes for the same next hop go together, and an event that several of them carry is in the frame once.
 - Copies of an event for several next hops go in one frame that all of them hear. Nobody confirms that frame;

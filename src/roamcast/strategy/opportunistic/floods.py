@@ -47,7 +47,8 @@ MET_FOR: Micros = 2 * SECOND  # so long two nodes that met have much to tell
 # A digest may be faster than the flood of its last event (`OTHERS_LATER`), and all who lack an event hear of
 # it at the same moment.
 ASK_AFTER: Micros = 60 * MILLISECOND
-ASK_MET_AFTER: Micros = 10 * MILLISECOND  # whom we have just met: what it names did not come by a flood
+# neighbours that we have just met: what they name did not come by a flood
+ASK_MET_AFTER: Micros = 10 * MILLISECOND
 FRESH: Micros = 2 * SECOND  # what was missed lately others behind us have missed, too
 # Then an event may be asked for again: at first, and at most. Between these the wait follows the time that
 # answers take. On a slow channel they queue; what is asked for again meanwhile comes twice, and fills it.

@@ -551,9 +551,9 @@ class Topology:
     def _links_of(self, broker: NodeId) -> dict[NodeId, int]:
         """What the two ends of a link say, at different times.
 
-        The later row counts: it gives the distance, or says that there is no link any more. But a broker
-        that looked less far than the other's stated distance has not looked there, and its silence says
-        nothing.
+        The later row counts: it gives the distance, or says that there is no link any more. But if a broker
+        did not search as far as the distance that the other states, its row does not show that there is no
+        link.
         """
         row, made_at = self._rows.get(broker), self._made_at.get(broker, -1)
         if row is not None and row.is_over:

@@ -7,7 +7,7 @@ by any way, or by asking. So a reader can be moved to another node, with its cur
 ways of events have no part in it.
 
 `NodeReading` has the readers of one node: of its own applications, and of the modulators of clients at home
-here. Neighbours are asked first where an event was flooded (`floods.py`), so a hole waits for them a moment.
+here. Neighbours are asked first where an event was flooded (`floods.py`), so a hole waits a moment for them.
 Then the producer itself is asked, or its home broker where the producer is out of reach. Whoever is asked
 sends what the consumer's filters match, and says that this was all.
 """
@@ -88,7 +88,7 @@ class EventReader:
         producer, sequence = copy.event.id
         if sequence <= self.cursors.get(producer, -1):
             if copy.event.event_class is EventClass.MEMORIZED:
-                self.on_next(copy)  # it was given up: late is better than never, and once is enough
+                self.on_next(copy)  # it was given up before: hand it over late, but only once
             return
         early = Early(copy, base)
         if producer not in self._waiting and self._is_next(producer, early):
@@ -271,7 +271,7 @@ class NodeReading(NodePart):
 
     def on_fetch(self, sender: NodeId, fetch: Fetch, held: Micros) -> None:
         """Somebody lacks events of this node, or of a client that was at home here. A home may have had some
-        of its events and not those between: it answers as far as it has every one."""
+        of its events and not those between, so it answers only up to the first gap."""
         now, is_own = self._host.now(), fetch.producer == self._host.node
         wanted = [one for one in map(opened, fetch.filters) if one is not None]
         base, sent, had = fetch.after, 0, fetch.after

@@ -225,8 +225,9 @@ class Undeliverable(NodePart):
         self._timers.after(peer, LOOK_THROUGH_EVERY)
 
     def _look_through(self, peer: NodeId) -> None:
-        """Drop what has waited too long for `peer`; the rest is written again in its order. What had arrived
-        without our knowing arrives twice then, and is known by its number or identity."""
+        """Drop what has waited too long for `peer`; the rest is written again in its order. A letter that had
+        arrived without our knowing then arrives twice; the receiver recognises it by its number or
+        identity."""
         if not self._post.waiting(peer):
             return
         self._timers.after(peer, LOOK_THROUGH_EVERY)

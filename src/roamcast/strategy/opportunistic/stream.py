@@ -1,4 +1,4 @@
-"""Letter in order, exactly once, to a node several hops away: streams over envelopes that get lost.
+"""Letters in order, each exactly once, to a node several hops away: streams over envelopes that may get lost.
 
 The papers assume reliable links; this is where that assumption is made true. Each node numbers the letters
 it sends to a peer; the peer hands them up in order and says which it expects next. What is not acknowledged
@@ -227,7 +227,8 @@ class LetterPost:
             return True
         size = octets(letter)
         if size > LETTER_OCTETS_MAX:
-            # Whoever writes bounds what it writes; this is for a sum of bounds that nobody thought of.
+            # Each caller bounds what it writes. This limit is for the case that all those bounds together are
+            # too much.
             self.drop(DropReason.WIRE, letter.name, letter.event_id, to)
             return False
         outgoing = self._outgoing.get(to)
@@ -528,7 +529,7 @@ class RoundTrips:
         self._backoffs = min(self._backoffs + 1, BACKOFFS_MAX)
 
     def rest(self) -> None:
-        """There is reason to hope: wait as if nothing had been lost."""
+        """The way may have opened: wait as if nothing had been lost."""
         self._backoffs = 0
 
     def shortest(self) -> Micros | None:

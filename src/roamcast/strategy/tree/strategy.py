@@ -276,7 +276,8 @@ class Tree(Strategy, OverlayListener):
         wanting = self._wanting(kept.event, neighbours)
         onward = [each for each in wanting if not kept.reached(each)]
         if not kept.is_named and len(wanting) <= 1:
-            # A leaf. Where it wants the event itself, its neighbour sends it on for it, and if not, has none.
+            # A leaf. If this node wants the event, its neighbour would send it here. A neighbour that has not
+            # done so after a wait lacks the event, and gets it from here.
             if onward and self._broker.wants(kept.event):
                 kept.is_named = True
                 self._send_on_soon(kept, LEAF_WAIT)
@@ -363,11 +364,11 @@ class Tree(Strategy, OverlayListener):
                 and self._is_missed(neighbour, recent.event, recent.published_at)
             ]
         self._recovery.offer(neighbour, missed, prompt=True)
-        for event in missed:  # who sees that we have it does not ask us to send it on
+        for event in missed:  # a neighbour that sees that we have the event will not name us in a copy of it
             self._send_on_overheard(self.recent.find(event))
 
     def _send_on_overheard(self, kept: "KeptEvent | None") -> None:
-        """We may have left it to others; now others leave it to us."""
+        """We may have left the event to others. Now others leave it to us, so it is sent."""
         if kept is not None and not kept.is_named and not kept.again:
             kept.is_named = True
             self._send_on_soon(kept)

@@ -69,8 +69,9 @@ class SimpleHomeBroker(Adaptor):
 class ComplexHomeBroker(SimpleHomeBroker):
     """The five steps of the overlays' section 2.4: loads first, then the average path from all producers.
 
-    The other broker's load counts as it would be with the client: else the client would be what overloads it,
-    and come back. The other may refuse, for it may have taken others meanwhile."""
+    The other broker's load counts as it would be with the client. Otherwise the client itself could overload
+    that broker, and would be sent back. The other broker may still refuse, because it may have taken other
+    clients meanwhile."""
 
     def consider(self, found: BrokerDiscovered) -> None:
         own, other = self.brokers.own, found.candidate
@@ -108,7 +109,7 @@ class ComplexHomeBroker(SimpleHomeBroker):
 
 
 def _by(found: BrokerDiscovered, other: Alternative | None) -> BrokerDiscovered:
-    """None: nobody knows better than the client."""
+    """None: the client's own finding stands."""
     if other is None:
         return found
     return found._replace(candidate=other.broker, load=other.load, distance=found.distance + other.hops)
@@ -120,8 +121,9 @@ def is_fewer_hops(
     sources: Sequence[NodeId],
     path: Callable[[NodeId, NodeId], float | None],
 ) -> bool:
-    """By the sum over all producers, so that equal paths are equal to the last digit. A producer that has
-    no path to one of the two speaks for neither; before any is known only the last part counts."""
+    """By the sum over all producers, so that equal paths are equal to the last digit. A producer without a
+    path to one of the two is left out. Before any producer is known, only the way from the broker to the
+    client counts."""
     gain, last, compared = 0.0, found.home_distance - found.distance, 0
     for source in sources:
         here, there = path(source, own), path(source, found.candidate)
@@ -158,9 +160,9 @@ def compare_in_time(
 
 
 class BrokerTopology(Adaptor):
-    """ "Interesting events are a time event and a broker propagation event" (section 3.5). Of the second one
-    there is nothing to do: all nodes pass rows on, and routes are found when somebody asks for one. The end
-    of a search is an event too: a search takes its time here."""
+    """ "Interesting events are a time event and a broker propagation event" (section 3.5). The second needs no
+    action here, because all nodes pass rows on, and routes are computed when they are asked for. The end of a
+    search is an event too, because a search takes time here."""
 
     def subscribe(self) -> None:
         self.channel.subscribe(TimeCame, self.process, lambda event: event.name == "broker_update")
@@ -178,8 +180,9 @@ class LoadBalancing(Adaptor):
     """An overloaded broker gives half of its modulators to the nearest less loaded one (channels, 4.1).
 
     Half, as the paper has it: fewer relocations than one after the other. Where no broker has room for that,
-    half of it, and so on to the smallest modulator alone: else one would stay overloaded although another
-    has room. Who found nobody does not rest when the topology changes (2.2): one that came may have room."""
+    half of it, and so on to the smallest modulator alone: else one would stay overloaded although another has
+    room. A broker that found nobody tries again as soon as the topology changes (2.2): a new broker may have
+    room."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -321,7 +324,7 @@ class EndBrokers(Adaptor):
     """A willing producer or consumer of a modulator becomes a broker when the modulator is better off there.
     `placement` and the five steps then bring it there, and `broker_removal` ends the broker when it is idle.
 
-    The ways from one end to another are counted through this broker, which no way is longer than."""
+    The ways from one end to the other are counted through this broker, which gives an upper bound."""
 
     def subscribe(self) -> None:
         own = self.brokers.own

@@ -212,7 +212,7 @@ class Adaptation(NodePart):
         node, directory = self._host.node, self._options.directory
         to = self._client.home if directory == "own" else directory
         if to is None:
-            self._client.need_home()  # even if it has nothing to say or to hear: somebody must know of it
+            self._client.need_home()  # even if it has nothing to report: others must know that it is willing
         elif to != node:
             self._post.write(to, Volunteer())
         elif self._server is not None:

@@ -9,14 +9,13 @@ events that are on some way, and it does not matter who has switched when. The s
       ▼                     ▼                         ▼
     aborted              rolled back, or moved      resumed here
 
-- Late while asked: `Cancelled`; nothing had changed.
-- Late while switching, because the destination does not answer: rolled back. Nothing has moved yet.
-- Late while switching, because a producers' broker does not answer: the client moves all the same. What that
-  broker still sends to the source is passed on.
-- A client that has not heard of its home for `home_timeout` chooses another by itself. That one asks the home
-  that was given up for the modulators (`Detour`), which come as in step 7. If it has none, or does not
-  answer in twice `handoff_timeout`, they begin anew.
-- A party that crashes takes what it alone had with it: the modulators' states. Whoever remains goes on.
+- Late while asked: `Cancelled`; nothing had changed. - Late while switching, because the destination does not
+answer: rolled back. Nothing has moved yet. - Late while switching, because a producers' broker does not
+answer: the client moves all the same. What that broker still sends to the source is passed on. - A client
+that has not heard of its home for `home_timeout` chooses another by itself. That one asks the home that was
+given up for the modulators (`Detour`), which come as in step 7. If it has none, or does not answer in twice
+`handoff_timeout`, they begin anew. - When a party crashes, what only it had is lost: the modulators' states.
+The others go on.
 
 `DETOUR` (step 3) goes to the home brokers of all producers, so that these send to the destination at once.
 Those that no way leads to, and that the client's modulators have read nothing of, hear of the move by the

@@ -71,7 +71,8 @@ class Destination(NodePart):
         self._homes = homes
         self._broker = broker
         self._on_carry = on_carry
-        # For modulators that a home which was given up may have: routes and streams take their time to heal.
+        # How long to wait for modulators that the abandoned home may still have: routes and streams take time
+        # to heal.
         self._timeout = 2 * micros(self._options.handoff_timeout)
         self._coming: dict[NodeId, Coming] = {}
         self._timers = Timers(self._host, self.on_late)

@@ -116,8 +116,9 @@ class Source(NodePart):
     def on_claimed(self, message: Detour, boot: int) -> bool:
         """A client of ours has chosen another home by itself: whether it moves there from here.
 
-        One that is on its way to a third broker does, too, until that has confirmed it: modulators make the
-        same of the same events, so what both may make of an event is one product.
+        A client that is on its way to a third broker moves too, until that broker has confirmed it.
+        Modulators make the same product of the same event, so two brokers that both process an event make no
+        duplicate.
         """
         node, generation = message.consumer, generation_of(message.version)
         before = self._leaving.get(node)

@@ -1,11 +1,11 @@
 """Recovery of lost events, and the hand-over of memorized ones: one mechanism for all.
 
-Nobody acknowledges a broadcast, but most neighbours show that they have an event: they send it on, or name
-it in a digest of their own. To those who have shown nothing after a while, the event is *offered*: a digest
+Nobody acknowledges a broadcast, but most neighbours show that they have an event: they send it on, or name it
+in a digest of their own. To those who have shown nothing after a while, the event is *offered*: a digest
 names it, up to three times, and a neighbour that lacks it asks. A memorized event is named for as long as the
 link stands: who has it says so. The same is done with older events when a link is new or a neighbour's
-filters are. A recovered event is offered on and not sent on, because most
-neighbours have it.
+filters are. A recovered event is offered to the next nodes and not sent to them, because most of them have
+it.
 
 A few events are *repeated*: broadcast, once for all who asked, and whoever overhears it has it too. On a
 busy radio that is what recovery mostly does, so it is limited for the neighbourhood and not for each node
