@@ -85,12 +85,15 @@ def rotate(config: Path, key_file: Path | None, out: Path | None, send: bool, fi
     metavar="H",
     type=click.FloatRange(0, 8_760, min_open=True),
     default=1.0,
-    help="Until it expires.",
+    help="Hours until it expires.",
 )
 @click.option(
-    "--content", "with_content", is_flag=True, help="With the content keys: it may read sealed events."
+    "--content",
+    "with_content",
+    is_flag=True,
+    help="Include the content keys: the device may read sealed events.",
 )
-@click.option("--qr/--no-qr", default=None, help="As a QR code too; default: on a terminal.")
+@click.option("--qr/--no-qr", default=None, help="Show it as a QR code too; default: on a terminal.")
 def invite(config: Path, hours: float, with_content: bool, qr: bool | None) -> None:
     """Print an invitation into the network of a node's file. It is a secret: it holds the group key."""
     from roamcast.daemon import keys
@@ -115,7 +118,7 @@ def revoke(device: str, undo: bool, socket: "NodePlace") -> None:
 
 
 @key.command()
-@click.argument("device", metavar="NODE", help="The number, or the name of who has it.")
+@click.argument("device", metavar="NODE", help="The device's number, or its name.")
 @node_socket
 def forget(device: str, socket: "NodePlace") -> None:
     """Let another device have a configured number, on the node of this device: its key is pinned anew."""
@@ -144,7 +147,11 @@ def password(file: Path | None) -> None:
 @click.command()
 @click.argument("config", metavar="CONFIG.toml", type=PATH, help="The new node's file, to be written.")
 @click.option(
-    "--invitation", metavar="FILE", type=PATH, default=Path("-"), help="Where it is; - for standard input."
+    "--invitation",
+    metavar="FILE",
+    type=PATH,
+    default=Path("-"),
+    help="The file with the invitation; - for standard input.",
 )
 @click.option("--interface", metavar="NAME", help="E.g. wlan0.")
 @click.option("--modules", is_flag=True, help="Load the Python modules that it names: they run as this user.")

@@ -31,14 +31,22 @@ def collect(sources: tuple[str, ...], out: str) -> None:
 @click.command()
 @click.argument("folder", metavar="DIR", help="Where trace segments are collected; may be a URI.")
 @click.option("--out", metavar="DIR", required=True, help="Where the tables and the state go; may be a URI.")
-@click.option("--window", metavar="S", type=float, default=10.0, help="Seconds.")
+@click.option("--window", metavar="S", type=float, default=10.0, help="Length of a window in seconds.")
 @click.option(
-    "--late", metavar="S", type=float, default=120.0, help="Seconds that a segment may come late and count."
+    "--late",
+    metavar="S",
+    type=float,
+    default=120.0,
+    help="Seconds by which a segment may be late and still count.",
 )
-@click.option("--once/--no-once", help="Take what is there and stop.")
+@click.option("--once/--no-once", help="Process the segments that are there, and stop.")
 @click.option("--web/--no-web", help="Show the whole mesh on a page, on this machine, until Ctrl-C.")
 @click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65_535), default=8748, help="Of the page; 0: any."
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65_535),
+    default=8748,
+    help="The port of the page; 0: any free one.",
 )
 def watch(folder: str, out: str, window: float, late: float, once: bool, web: bool, port: int) -> None:
     """Delivery, latency and control traffic of running nodes, by windows, as their traces come in."""
@@ -98,7 +106,7 @@ def add(folder: str, out: str) -> None:
 @click.argument("text", metavar="FILTER", help="As in a subscription: level > 3 AND room LIKE 'B%'.")
 @click.option("--archive", "folder", metavar="ARCHIVE", required=True, help="What `archive add` wrote.")
 @click.option("--since", metavar="TIME", help="2026-05-01, 2026-05-01T12:30, or Unix seconds; UTC.")
-@click.option("--until", metavar="TIME", help="Likewise; not included.")
+@click.option("--until", metavar="TIME", help="The end, in the same form; not included.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), default=1_000, help="The oldest N.")
 @options.as_json
 @options.spark

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     help="With --init: for the network with the group key in this file; - for standard input.",
 )
 @click.option("--interface", metavar="NAME", help="With --init: e.g. wlan0, or several: eth0,wlan0.")
-@click.option("--strategy", metavar="NAME", help="With --init: another than the usual one.")
+@click.option("--strategy", metavar="NAME", help="With --init: the strategy, if not the usual one.")
 @click.option("--mqtt", is_flag=True, help="With --init: serve MQTT clients on this device.")
 @click.option("--web", is_flag=True, help="With --init: serve the page on this device.")
 @click.option("--state", metavar="FILE", help="With --init: where the node keeps what survives a restart.")
-@click.option("--clients", metavar="SOCKET", help="With --init: where its programs find it.")
+@click.option("--clients", metavar="SOCKET", help="With --init: the socket where programs find the node.")
 def node(config: Path, init: bool, **given: Any) -> None:
     """Run a live node until it is told to stop (Ctrl-C, SIGTERM)."""
     if sys.platform != "linux":
@@ -91,11 +91,13 @@ def check(config: Path) -> None:
 @click.option(
     "--to", metavar="NODE", multiple=True, help="Only to this node, name or number; may be repeated."
 )
-@click.option("--sealed/--no-sealed", help="For holders of the content key only.")
+@click.option("--sealed/--no-sealed", help="Seal it: only holders of the content key can read it.")
 @click.option(
     "--reached", metavar="N", type=click.IntRange(1, 1_000), help="Wait until N other nodes confirm it."
 )
-@click.option("--reached-by", metavar="NODE", multiple=True, help="Or until this node does; may be repeated.")
+@click.option(
+    "--reached-by", metavar="NODE", multiple=True, help="Wait until this node confirms it; may be repeated."
+)
 @click.option(
     "--deadline",
     metavar="S",
@@ -162,7 +164,10 @@ def publish(
 @click.command()
 @click.argument("type", metavar="TYPE", help="A dotted event type.")
 @click.option(
-    "--seconds", metavar="S", type=click.FloatRange(0, 1e6), help="How long; without it until Ctrl-C."
+    "--seconds",
+    metavar="S",
+    type=click.FloatRange(0, 1e6),
+    help="Seconds that it lasts; without it, until Ctrl-C.",
 )
 @node_socket
 def advertise(type: str, seconds: float | None, socket: "NodePlace") -> None:
@@ -179,10 +184,12 @@ def advertise(type: str, seconds: float | None, socket: "NodePlace") -> None:
 @click.option("--xpath", help="An XPath on XML events.")
 @click.option("--near", metavar="M", type=float, help="Within so many metres of --position, by lat and lon.")
 @click.option("--position", metavar="WHERE", help="LAT,LON, gpsd, gpsd:HOST:PORT, or a file with a position.")
-@click.option("--modulator", metavar="NAME", help="What a broker shall make of the events.")
-@click.option("--parameters", metavar="JSON", default="{}", help="Of the modulator.")
-@click.option("-C", "--count", metavar="N", type=int, help="End after so many.")
-@click.option("-W", "--seconds", metavar="S", type=click.FloatRange(0, 1e6), help="End after so long.")
+@click.option("--modulator", metavar="NAME", help="The function that a broker applies to the events.")
+@click.option("--parameters", metavar="JSON", default="{}", help="The modulator's parameters, as JSON.")
+@click.option("-C", "--count", metavar="N", type=int, help="End after so many events.")
+@click.option(
+    "-W", "--seconds", metavar="S", type=click.FloatRange(0, 1e6), help="End after so many seconds."
+)
 @node_socket
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("-o", "--out-dir", metavar="DIR", type=PATH, help="Write each payload into a file there.")
@@ -262,7 +269,11 @@ DEADLINE = click.FloatRange(0, 86_400, min_open=True)
 @click.option("-a", "--attribute", metavar="NAME=VALUE", multiple=True, help="E.g. level=5; may be repeated.")
 @click.option("--deadline", metavar="S", type=DEADLINE, default=5.0, help="Seconds to wait for answers.")
 @click.option(
-    "--answers", metavar="N", type=click.IntRange(0, 1_000), default=1, help="Enough; 0: all until then."
+    "--answers",
+    metavar="N",
+    type=click.IntRange(0, 1_000),
+    default=1,
+    help="End after so many answers; 0: take all that come until the deadline.",
 )
 @click.option("--memorized", is_flag=True, help="Keep request and replies for nodes that are away.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each answer.")
@@ -328,7 +339,7 @@ def reply(
 @click.option("--sql", help="An SQL condition on the attributes.")
 @click.option("--type", help="An event type and those below it.")
 @click.option("--xpath", help="An XPath on XML events.")
-@click.option("--latest", is_flag=True, help="Of each topic the last one only.")
+@click.option("--latest", is_flag=True, help="Only the last event of each topic.")
 @click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=1_000, help="The newest N.")
 @click.option(
     "--deadline",
@@ -384,7 +395,7 @@ def status(socket: "NodePlace", as_json: bool) -> None:
 
 @click.command()
 @node_socket
-@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @as_json
 def peers(socket: "NodePlace", watch: bool, as_json: bool) -> None:
     """List the nodes that this one hears: where, how well, how long ago."""

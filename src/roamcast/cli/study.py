@@ -29,8 +29,8 @@ from roamcast.cli.options import PATH
     type=float,
     help="Add seeds to each cell until its 95% interval is at most ± W.",
 )
-@click.option("--of", metavar="METRIC", default="delivery_ratio", help="Whose interval.")
-@click.option("--seeds-max", metavar="N", type=int, default=100, help="So many seeds a cell gets at most.")
+@click.option("--of", metavar="METRIC", default="delivery_ratio", help="The metric of that interval.")
+@click.option("--seeds-max", metavar="N", type=int, default=100, help="The most seeds that a cell gets.")
 def sweep(
     experiment: Path,
     out: str,
@@ -184,7 +184,7 @@ def league(
 )
 @click.option("--range", "reach", metavar="R", type=float, required=True, help="Radio range in metres.")
 @click.option("--out", metavar="PLAN", required=True, help="A new .parquet, .csv or .csv.gz; a path or URI.")
-@click.option("--format", help="Default: told from name and content.")
+@click.option("--format", help="The format; default: recognised from name and content.")
 @click.option(
     "--max-gap", metavar="S", type=float, help="Seconds without a fix after which a node is absent."
 )
