@@ -171,7 +171,8 @@ class Applications:
         self.owed: list[Container[EventId]] = []
         self._waiting: deque[Delivery] = deque()
         self._draining = False
-        # Sees first what is addressed or speaks of receipts; True: it is none for applications (`exchange/`).
+        # Gets deliveries first that are addressed to the node or are about receipts; True: applications do
+        # not get it (`exchange/`).
         self._intercept: Callable[[Delivery], bool] | None = None
         self.published = 0  # events, since the node started
         self.delivered = 0  # hand-overs to applications
@@ -179,7 +180,8 @@ class Applications:
         self._on_chunk_problem = on_chunk_problem
 
     def intercept(self, first: Callable[[Delivery], bool] | None) -> None:
-        """Who sees first what is addressed or speaks of receipts; None: nobody any more."""
+        """Who gets deliveries first that are addressed to the node or are about receipts; None: nobody any
+        more."""
         self._intercept = first
 
     def bind(self, node: Node) -> None:
@@ -197,7 +199,8 @@ class Applications:
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
         """Of these memorized events, those that neither the mesh nor an application here waits for."""
         settled, waiting = self.node.strategy.settled(stored), {one.event.id for one in self._waiting}
-        owed = [waiting, *self.owed]  # what its application has not got yet cannot be owed to a client yet
+        # as long as an application has not got an event, no client can be waiting for it
+        owed = [waiting, *self.owed]
         held_back = self.node.broker.held_back
         return (
             one

@@ -5,7 +5,7 @@ rights by name may do everything. A password stands there as `roamcast key passw
 
     scrypt:13:SALT:DIGEST        13: two to this power is the cost; salt and digest in base64
 
-A file from before has it in clear; that still works, and the node says so when it starts.
+Files of version 0.2 have it in clear; that still works, and the node warns of it when it starts.
 """
 
 import base64
@@ -53,7 +53,7 @@ class TopicRights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise InputError("topic", f"is {topic}, where this user may not publish; allowed: {allowed}")
 
     def narrowed(self, wanted: Filter) -> Filter:
-        """The part of what is wanted that is allowed; `InputError` if nothing is."""
+        """The part of a subscription that is allowed; `InputError` if nothing of it is."""
         if self.subscribe is None:
             return wanted
         if not self.subscribe:

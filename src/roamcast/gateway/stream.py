@@ -73,7 +73,7 @@ class Turn:
         return True
 
     def check_unsent(self, stream: "AnyStream") -> None:
-        """Who has not read his large items for longest makes room. A session has them still."""
+        """The client that has not read its large items for longest makes room. Its session still has them."""
         self._unsent.setdefault(stream)
         for one in [one for one in self._unsent if one.unsent <= LARGE_BYTES]:
             del self._unsent[one]

@@ -8,10 +8,10 @@ durable, no clock is needed, and the runtime may forget a sender, which then pro
 costs one exchange of two frames with each neighbour, begun by the first frame heard from it; an absence
 shorter than `IDLE_TURNS` turns costs nothing.
 
-Data frames are not signed, so another member can seal them in the sender's name. What he can move by it is
-mended by the same challenge: a frame far from what the sender sent last is refused and the sender is asked.
-Its signed answer says where it is, if it echoes a nonce that is younger than all that was accepted: so no
-frame is accepted twice, and a window that was moved by a forgery begins anew.
+Data frames are not signed, so another member can seal them in the sender's name. The same challenge repairs
+the damage: a frame far from what the sender sent last is refused, and the sender is asked. Its signed answer
+says where it is, if it echoes a nonce that is younger than all that was accepted: so no frame is accepted
+twice, and a window that was moved by a forgery begins anew.
 
 Only frames that open under a group key create state; all of it is bounded. A sender's proof is kept by the
 runtime, with all else that it knows of that node (`Sender`).
@@ -360,7 +360,7 @@ class FrameOpener:
         self._revoked.discard(node)
 
     def on_forgotten(self) -> None:
-        """A proven sender was forgotten. Other nonces, or a recorded answer could bring it back."""
+        """A proven sender was forgotten: change the nonces, or a recorded answer could bring it back."""
         self._draw()
         self._draw()
 

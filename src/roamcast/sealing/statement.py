@@ -5,8 +5,8 @@
     joined    a device came by this invitation
 
 Any member may make them: members trust each other alike (`docs/use/security.md`). A statement is known by its
-signature, so it can come from anybody, over any way, at any time. That the key is the one of a configured
-number, who has met its holder knows.
+signature, so it can come from anybody, over any way, at any time. Whether the key belongs to a configured
+number is known only to nodes that have met its holder.
 """
 
 from typing import Annotated, Literal

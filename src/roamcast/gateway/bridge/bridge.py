@@ -70,7 +70,7 @@ TICK = 0.25
 NOTE_EVERY = 1.0
 SILENT = 4.0  # without a note of the carrier: it is gone
 STATE_WITHIN = 3.0  # for the last carrier to say how far its exchanges were
-UNHEARD_WITHIN = 0.7  # for one of whom we do not know that it carried
+UNHEARD_WITHIN = 0.7  # for a node that may have carried without our knowing
 PAUSE = 3.0  # after our uplink has ended: others go first
 PAUSE_MAX = 30.0
 NOTES_LIVE = 600.0
@@ -220,8 +220,8 @@ class Bridge:
         logger.info("%s: carrying to %s, port %d", self._client, self._options.host, self._options.port)
         if not session_present:
             self._session.forget()
-        # What another carrier had under way is its to tell; it gets the time for that. One that we have not
-        # heard of may have been disconnected by our coming.
+        # Only the last carrier can tell what it had under way, so it gets time for that. A carrier that we
+        # have not heard of may have been disconnected because we connected.
         self._waits_for_state = session_present
         self._carrier = None
         if self._waits_for_state:
@@ -374,7 +374,8 @@ class Bridge:
             publication = Publication(attributes, message.payload, message.topic, lifetime=lifetime)
             self._mesh.publish(publication, is_admitted=True)
             self._node.counters.count("bridge_down_total")
-            # The broker is told that we have it, whatever the mesh has room for: what comes next waits.
+            # The broker is told that we have it, whether or not the mesh has room for it; the next message
+            # waits.
             wait = self._node.applications.pressure.charge()
             if wait and self._uplink is not None:
                 self._uplink.slow(wait)

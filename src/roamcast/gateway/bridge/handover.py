@@ -81,8 +81,9 @@ class BrokerSession:
         self.version = 0
         self.up: dict[int, UpExchange] = {}  # by packet identifier, in the order of sending
         self.down: set[int] = set()  # of QoS 2: in the mesh, not released by the broker
-        # Of QoS 1, with a checksum of their content: the broker may not have heard the acknowledgement of the
-        # last ones. It repeats those with DUP; one that has the identifier of another has another content.
+        # Of QoS 1, with a checksum of their content: the broker may not have heard our last acknowledgements.
+        # It then repeats those messages with DUP. A new message may have the identifier of an old one, but
+        # has another content.
         self._acknowledged: dict[int, int] = {}
         self._events: dict[EventId, int] = {}
         self._last = 0

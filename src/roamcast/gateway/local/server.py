@@ -51,9 +51,9 @@ from roamcast.wire.local import (
 # Chosen by us.
 BEHIND_BYTES = 256 * 1024  # waiting in addition to those in asyncio's buffer
 READER_TIMEOUT = (
-    0.5  # seconds to read three quarters of 256 KiB: a publisher is slowed to some 400 kB/s at most
+    0.5  # seconds to read three quarters of 256 KiB: a publisher is slowed down to no less than some 400 kB/s
 )
-REFUSAL_SECONDS = 2.0  # for a client too many to say something and hear why
+REFUSAL_SECONDS = 2.0  # time for a client beyond the limit to say hello and be told why it is refused
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 

@@ -284,7 +284,7 @@ class LocalSession:
 
     def _on_delivery(self, numbers: tuple[int, ...], delivery: Delivery) -> None:
         if not delivery.event.payload and clears(delivery.event):
-            return  # a word from MQTT gateway to MQTT gateway
+            return  # a message between MQTT gateways
         self._send(DeliveryMessage(plain(delivery.event), numbers, delivery.hops))
 
 

@@ -249,9 +249,9 @@ class StrangeConnection(Protocol):
 class Strangers:
     """Connections without an admitted client: their CONNECT has not come yet, or they are being closed.
 
-    They are bounded, and whoever comes last is not the one to suffer: an honest client sends CONNECT at
-    once. When there are too many, the oldest is dropped, of the address that has the most. So thousands of
-    half-open connections from one place, or from this device, push out each other.
+    They are bounded, and it is not the newest that is dropped: an honest client sends CONNECT at once. When
+    there are too many, the oldest is dropped, of the address that has the most. So thousands of half-open
+    connections from one place, or from this device, push out each other.
     """
 
     def __init__(self, on_dropped: Callable[[], None], most: int = STRANGERS_MAX) -> None:

@@ -249,6 +249,6 @@ def response(status: HTTPStatus, body: bytes, kind: str, *more: tuple[str, str])
 
 
 def single(request: Request, name: str) -> str | None:
-    """A header that may come once; one that comes twice is treated as one that nobody knows."""
+    """A header that may occur once. If it occurs twice, it is treated as unknown."""
     values = request.headers.get_all(name)
     return None if not values else values[0] if len(values) == 1 else "\0"

@@ -202,7 +202,7 @@ class WebConnection(FairStream[Parsed]):
         if self._mqtt is not None and self._mqtt.session is None:
             self._stranger_bytes += len(data)
             if self._stranger_bytes > STRANGER_BYTES_MAX and not self.is_closing:
-                # A message is kept until it is whole, of whomever.
+                # A message is kept until it is whole, whoever sends it.
                 self._protocol.fail(CloseCode.MESSAGE_TOO_BIG, "too much before CONNECT")
                 self._server.count("web_socket_errors_total", _close_word(CloseCode.MESSAGE_TOO_BIG))
                 self.send_parsed()
@@ -239,7 +239,8 @@ class WebConnection(FairStream[Parsed]):
         self._server.left(self)
 
     def pause_writing(self) -> None:
-        """Who does not read is not read from either: each ping would make one more pong to keep."""
+        """A client that does not read is not read from either: for each of its pings a pong would have to be
+        kept."""
         super().pause_writing()
         self.hold("unread")
         if self._mqtt is not None:

@@ -72,9 +72,9 @@ def ask_for_exact_timers() -> None:
 
 
 def ask_for_priority() -> None:
-    """The ether before the nodes that it serves: the scheduler's real-time class, so that it does not wait
-    until one of forty busy nodes gives up a core. It needs a fraction of one, and Linux leaves the others 5%
-    of the time in any case. An ordinary user may have neither this nor the lesser priority."""
+    """Give the ether precedence over the nodes that it serves: the scheduler's real-time class, so that it
+    does not wait until one of forty busy nodes gives up a core. It needs a fraction of one, and Linux leaves
+    the others 5% of the time in any case. An ordinary user may have neither this nor the lesser priority."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except OSError:

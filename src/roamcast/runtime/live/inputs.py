@@ -22,7 +22,7 @@ logger = logging.getLogger("roamcast.node")
 # Chosen by us.
 FIRED_PER_TURN_MAX = 256  # then the sockets have a turn
 REMAINS_MIN = 1_000  # with fewer old entries the heap is not worth clearing
-TRACEBACKS_PER_MINUTE = 5  # else every frame that meets a fault would add to the log
+TRACEBACKS_PER_MINUTE = 5  # otherwise every frame that triggers the same fault would add to the log
 
 
 class Clock:

@@ -45,7 +45,7 @@ def this_machine() -> NodeWorld:
 
 
 class NodeConnection(sqlite3.Connection):
-    """Reads damaged texts too: they are nobody's."""
+    """Reads damaged texts too, with signs in place of the octets that are no UTF-8."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -1,8 +1,8 @@
 """Open OLSR on real interfaces: plain packets on UDP port 698, beside foreign daemons.
 
 One socket per interface, tied to it as those of the sealed air are. Nothing here is authenticated: whoever
-can send a datagram on the link can send a packet. What it says stays in the underlay (which way, who is a
-neighbour); the traffic of strategies goes through the sealed air.
+can send a datagram on the link can send a packet. What a packet says only affects the underlay (routes and
+neighbours); the traffic of strategies goes through the sealed air.
 """
 
 import logging

@@ -302,7 +302,7 @@ class MeshExchange:
         notes_what_is_done = self._notes.is_kept and session.is_durable
         for entry in self._shown(parsed.on_topic, set()):
             event = entry.event
-            # MQTT: what is not retained is for those who had subscribed before.
+            # MQTT: a message that is not retained is only for those who had subscribed before it.
             is_for_others = is_kept_message(event) and not self._shows_qos1
             if (is_for_others and not notes_what_is_done) or not parsed.wanted.matches(event):
                 continue
@@ -369,7 +369,8 @@ class MeshExchange:
     # Private.
 
     def _shown(self, on_topic: Filter, without: set[EventId]) -> Iterator[StoredEvent]:
-        """Stored events on these topics, of retained ones the newest; not what waits for its turn."""
+        """Stored events on these topics, of retained ones only the newest, without those that are held back
+        for their order."""
         stored, held_back = self._session.stored(on_topic), self._node.applications.node.broker.held_back
         newest = {entry.event.id for entry in newest_retained(stored)}
         for entry in stored:

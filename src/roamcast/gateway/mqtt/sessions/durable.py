@@ -126,8 +126,8 @@ class Notes:
         self._node.counters.count("mqtt_dropped_total", reason=reason)
 
     def any_packet_id(self) -> int:
-        """For the first message after a restart. A client may wait for the release of one that no full disk
-        could take note of, and would take another of that identifier for a copy."""
+        """For the first message after a restart. A client may still wait for the release of a message that a
+        full disk could not record, and would take a new message with that identifier for a copy of it."""
         return self._node.world.random.randrange(PACKET_IDS)
 
     def on_evicted(self) -> None:

@@ -110,7 +110,8 @@ class IncomingMessages:
             if session.received.get(packet_id) == row:
                 del session.received[packet_id]
                 self._forget(session, row)
-            # Who hears of the refusal may send the message anew. By then a restart must not publish this one.
+            # A client that hears of the refusal may send the message anew. Before that, it must be certain
+            # that a restart does not publish this one.
             self._node.when_durable(lambda: on_taken(reason), lambda _: on_taken(reason))
 
         self._node.when_durable(

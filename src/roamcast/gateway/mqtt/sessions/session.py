@@ -420,7 +420,8 @@ class MqttSession:
         """Leave a message to the node's store. False if that does not have it."""
         memorized, watcher = outgoing.message.memorized, self._watcher
         if memorized is None or not (
-            # In the queue it is surer than on its way; where that is full, it is not lost.
+            # The store may not have the event yet, so the queue is safer; where the queue is full, the event
+            # is still not lost.
             watcher.is_stored(memorized[0])
             or (watcher.is_coming(memorized[0]) and self._is_full(outgoing.message.size))
         ):

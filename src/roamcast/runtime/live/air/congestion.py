@@ -129,7 +129,7 @@ class CongestionWatch:
         self.allowance.advance(self._loop.time())
         unread = self._air.unread()
         lost = self._losses(unread)
-        # What waits and gets less needs no report: the publishers are slow enough already.
+        # If what waits is getting less, no report is needed: the publishers are slow enough already.
         grows = unread.waiting_bytes > max(WAITING_BYTES, self._waited)
         self._waited = unread.waiting_bytes
         if lost > self._lost or grows:

@@ -115,8 +115,9 @@ class Datagrams:
     # Inputs from the layers.
 
     def broadcast(self, channel: Channel, frame: Frame) -> None:
-        """To everyone who hears it. Data is not sent while nobody has been heard: whoever accepts a frame has
-        answered its sender's challenge before (`roamcast.sealing`), so the sender has heard it."""
+        """To everyone who hears it. Data is not sent while nobody has been heard: nobody would accept it. A
+        node accepts frames only after it has exchanged challenges with their sender (`roamcast.sealing`), so
+        the sender has heard it before."""
         if frame.kind is not Kind.CONTROL and not self._peers:
             self._unheard.value += 1
             return

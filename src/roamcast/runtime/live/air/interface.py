@@ -37,8 +37,8 @@ class InterfaceWatch:
     """Hears from the kernel that something about the interfaces or their addresses has changed
     (rtnetlink(7)).
 
-    What has changed is not read: whoever is told looks for himself. So nothing of a message has to be
-    understood, and a lost one is made up for by the look that comes every second anyway.
+    The content of a message is not read: whoever is told looks at the interfaces. So no message has to be
+    understood, and a lost one does little harm, because there is a look every second anyway.
     """
 
     def __init__(self, world: NodeWorld, on_change: Callable[[], None]) -> None:

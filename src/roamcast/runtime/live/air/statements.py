@@ -6,7 +6,7 @@ subscribed to.
 
 Whoever has the group key can make identities without end, and each may state something. So room for words
 about devices goes by acquaintance: of a full table the word of the member that this node has met last makes
-room, and only for the word of one met earlier; else the new one is refused. Whoever comes later pushes
+room, and only for the word of one met earlier; else the new one is refused. So members who come later push
 nothing out. A neighbour can bring a new one every second. What comes from the air is written to the disk once
 a second: a crash before that is made good by the next neighbour.
 """
@@ -192,7 +192,7 @@ class Statements:
         revoker = self._devices.get(statement.issuer)
         if revoker is not None and revoker.kind == "revoke":
             return "of_a_revoked_device"
-        # Any key may hold a configured number: only who has met its holder knows which does.
+        # Any key may claim a configured number: only a node that has met its holder knows the right key.
         is_derived = statement.issuer >= DERIVED_FROM
         if not is_derived and self._owner.public_key(statement.issuer) != statement.public_key:
             if statement.kind != "named":  # it says its name itself when it is met

@@ -130,7 +130,8 @@ class Misfits:
         return [_DEAF[kind] for kind, _ in differences if kind in _DEAF]
 
     def look(self, now: Micros, peers: Mapping[NodeId, HeardPeer]) -> None:
-        """A member that does not fit stands here as long as it is heard: it announces itself but rarely."""
+        """A member that does not fit is listed as long as it is heard: its announcements alone would be too
+        rare."""
         for (_, _, node), one in self._noticed.items():
             peer = None if node is None else peers.get(node)
             if peer is not None and peer.heard_at > one.at:

@@ -1,5 +1,5 @@
 """What the nodes of a network are called: each says it in a signed statement (`air/statements.py`), so that
-people read and type names, not numbers. A name is no address: nothing but a person goes by it."""
+people read and type names, not numbers. A name is no address: only people use it."""
 
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.units import NodeId

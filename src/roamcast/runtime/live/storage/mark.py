@@ -1,9 +1,9 @@
 """What a database must have, in a file beside it.
 
-A database that has lost its log, or was cut to nothing, looks new. So the values of `stable` are kept a
+A database that has lost its log, or was cut to nothing, looks new. So the values of `stable` are kept here a
 second time, with the number of times that they were written: a database that knows of fewer writes has lost
-some. And with whether it is in use: one that was not closed has a log. When the database is gone, the numbers
-that must never come twice go on from here.
+some. Here is also noted whether the database is in use: one that was not closed must have a log. When the
+database is gone, the numbers that must never come twice go on from here.
 """
 
 import zlib
