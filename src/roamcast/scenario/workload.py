@@ -183,7 +183,7 @@ def _chosen(scenario: Scenario, role: str, chosen: Chosen) -> list[NodeId]:
         return list(range(scenario.nodes))
     if isinstance(chosen, tuple):
         return sorted(chosen)
-    # The first nodes of one shuffled order: who is among 10 publishers is also among 20.
+    # The first nodes of one shuffled order: a node that is among 10 publishers is also among 20.
     random = stream(scenario.seed, "roles", role)
     order = sorted(range(scenario.nodes), key=lambda node: (random.random(), node))
     return sorted(order[:chosen])

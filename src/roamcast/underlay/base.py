@@ -49,8 +49,8 @@ class IpRoute(NamedTuple):
 
 
 class OpenAir(Protocol):
-    """The interfaces of an underlay that speaks with foreign daemons. Its packets leave as they are, without
-    a frame or a seal of ours, and what comes in is anybody's."""
+    """The interfaces of an underlay that speaks with foreign daemons. Its packets are sent as they are,
+    without our frames and seals, and anybody can have sent what comes in."""
 
     interfaces: tuple[Address, ...]  # by their addresses, the main one first
 
@@ -59,7 +59,8 @@ class OpenAir(Protocol):
         ...
 
     def write_routes(self, routes: Sequence[IpRoute]) -> None:
-        """All routes that the host is to have from this underlay; those it had before and lost go."""
+        """All routes that the host is to have from this underlay; earlier ones that are not among them are
+        removed."""
         ...
 
 

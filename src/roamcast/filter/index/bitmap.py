@@ -190,7 +190,7 @@ class Bitmap:
                 slot = self.slots
                 for number, truth in self._enter(conjunction).items():
                     drafts[number].add(slot, truth)
-                del conjunction  # it may be removed before the next step, and must not stay alive here
+                del conjunction  # it may be removed before the next step, so no reference to it is kept here
                 yield
         self.without_column = 0
         for number, draft in enumerate(drafts):

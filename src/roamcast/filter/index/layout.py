@@ -176,7 +176,7 @@ def layout_for(examples: Iterable[Conjunction | None]) -> Steps[BitmapLayout]:
             numbers, texts = edges.setdefault(attribute, ([], []))
             for value in edges_of(leaf):
                 (texts if isinstance(value, str) else numbers).append(value)
-        del conjunction  # it may be removed before the next step, and must not stay alive here
+        del conjunction  # it may be removed before the next step, so no reference to it is kept here
         yield
     chosen = sorted(uses, key=lambda attribute: -uses[attribute])[:COLUMNS_MAX]
     wanting = [values for attribute in chosen for values in edges[attribute] if values]

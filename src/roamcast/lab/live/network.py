@@ -311,7 +311,7 @@ def _links(changes: Iterable[OverlayChanged], faults: Iterable[FaultHappened]) -
 
 
 def _with_receivers(trace: Trace) -> Iterable[Transmitted]:
-    """Each node's first sign of an event is laid to the last frame with it that can have brought it."""
+    """Each node's first sign of an event is attributed to the last frame that can have brought it."""
     first: dict[tuple[EventId, NodeId], Micros] = {}
     for kind in (Delivered, Dropped, Transmitted):
         for record in trace.of(kind):

@@ -34,7 +34,7 @@ class PlayedRun:
     )  # their own, of those with another one here
 
     def node(self, text: str) -> NodeId:
-        """The node that somebody means: by name, by its own number, or by the one that it has here."""
+        """The node that a user means: by name, by its own number, or by its number in this trace."""
         called = list(self.names.values())
         known = {str(own): number for number, own in self.numbers.items()}
         known |= {name: number for number, name in self.names.items() if called.count(name) == 1}

@@ -187,7 +187,7 @@ def reproduce(
                 for plan, made in zip(plans, sweeps, strict=True):
                     watches.enter_context(made.watched(_named(progress, plan.figure)))
                 run_sweeps(master, sweeps)
-        except BaseException:  # also of who interrupts it
+        except BaseException:  # also when the user interrupts it
             write(0)
             raise
         failed = sum(made.finish(master).failed for made in sweeps)

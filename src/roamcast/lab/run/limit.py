@@ -6,9 +6,10 @@ from each of so many equal parts of the run, also the fewest broadcasts that ser
 itself served (`fewest.py`). Which events those are does not depend on the strategy, so runs of one seed are
 judged by the same ones.
 
-A frame here holds the event in its wire form and nothing else. A real-time event has no lifetime, so
-`[limit] deadline` says until when it counts; what is delivered later is not in time. It is not for a node
-that was down since: subscriptions of before a restart are gone, and brokers refuse it (`Broker.deliver`).
+A frame here holds the event in its wire form and nothing else. A real-time event has no lifetime, so `[limit]
+deadline` says until when it counts; what is delivered later is not in time. It does not count for a node that
+was down after the publication: its subscriptions from before the restart are gone, and brokers refuse such an
+event (`Broker.deliver`).
 
 Fewest broadcasts: in the graph of the instant of publication where that leads to all served nodes of a
 real-time event; else over the time until the deadline, cut at most `INTERVALS_MAX` times. Where links change

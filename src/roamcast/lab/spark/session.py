@@ -278,8 +278,8 @@ def _java_is_gone(within: float = 0.0) -> bool:
 
 
 def _java_ended_with(error: BaseException) -> bool:
-    """Whether the error is that of a Java that is gone, or will be in a moment. One that Java sent shows that
-    it lived then; it goes on living unless it speaks of its own end."""
+    """Whether the error is that of a Java that is gone, or will be in a moment. An error that Java itself
+    sent shows that Java was running then, and it still runs unless the error says that it is ending."""
     was_sent = isinstance(error, CapturedException | Py4JJavaError)
     lives = was_sent and not _LAST_WORDS.search(f"{error} {getattr(error, '_stackTrace', '')}")
     return _java_is_gone(0.0 if lives else JAVA_ENDS_SECONDS)

@@ -1,9 +1,9 @@
 """Who writes into a folder: one at a time. Others are told who that is, and since when.
 
-A claim is a small file in `claim/`. No store can be asked to create a file only if no other is there, so
-each writes its own and looks afterwards: who sees another claim that lives gives way. Of two that begin at
-the same moment both may give way, but never do both go on, where a list shows what was written before it was
-asked for (disks, HDFS, S3, Google).
+A claim is a small file in `claim/`. No store can be asked to create a file only if no other is there, so each
+writes its own and looks afterwards: whoever sees another live claim gives way. Of two that begin at the same
+moment both may give way, but never both go on, where a list shows what was written before it was asked for
+(disks, HDFS, S3, Google).
 
 A claim is written anew every few seconds, with a number that grows. Whether it lives is told by that, and by
 no clock but our own: machines' clocks differ. One whose number stands still for `STALE_SECONDS` is taken

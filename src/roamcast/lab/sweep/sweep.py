@@ -191,7 +191,7 @@ class Sweep:
             self._held = None
 
     def _hold(self) -> None:
-        """Nobody else writes from here on; who did until now may have changed what was found."""
+        """From here on nobody else writes. Whoever wrote until now may have changed what was found."""
         if self._held is None:
             self._held = FolderClaim(self.folder.storage)
             try:

@@ -39,7 +39,8 @@ class LossReason(Enum):
     UNSUBSCRIBED = "unsubscribed"  # meanwhile
     OVERHEARD = "overheard"  # heard in broadcasts for overlay neighbours of their senders, and it was none
     FILTERED = "filtered"  # arrived, stood subscribed, was not handed over: a defect
-    UNKNOWN = "unknown"  # no record says it: usual in live traces, elsewhere a defect of `inquest.py`
+    # no record tells the reason: usual in live traces, elsewhere a defect of `inquest.py`
+    UNKNOWN = "unknown"
 
 
 class Explanation(NamedTuple):

@@ -160,9 +160,9 @@ def compare_in_time(
 
 
 class BrokerTopology(Adaptor):
-    """ "Interesting events are a time event and a broker propagation event" (section 3.5). The second needs no
-    action here, because all nodes pass rows on, and routes are computed when they are asked for. The end of a
-    search is an event too, because a search takes time here."""
+    """Section 3.5: "Interesting events are a time event and a broker propagation event". The second needs
+    no action here, because all nodes pass rows on, and routes are computed when they are asked for. The end
+    of a search is an event too, because a search takes time here."""
 
     def subscribe(self) -> None:
         self.channel.subscribe(TimeCame, self.process, lambda event: event.name == "broker_update")
