@@ -119,6 +119,16 @@ def test_wheels_are_named_by_the_version_of_now() -> None:
     assert set(named) == {__version__}
 
 
+def test_the_citation_has_what_its_format_requires_and_the_version_of_now() -> None:
+    """Citation File Format 1.2.0: four keys are required; an author is a person or, by `name`, an entity."""
+    keys = dict(re.findall(r"^([a-z-]+): *(.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
+    assert {"cff-version", "message", "title", "authors"} <= set(keys)
+    assert (keys["cff-version"], keys["version"], keys["license"]) == ("1.2.0", __version__, "Apache-2.0")
+    assert re.search(
+        r"^authors:\n  - (?:name|family-names): ", (ROOT / "CITATION.cff").read_text(), re.MULTILINE
+    )
+
+
 # Published figures beside ours stand on the page that `roamcast reproduce` writes, and nowhere else.
 
 RESULTS = DOCS / "protocols" / "results.md", DOCS / "protocols" / "results-full.md"

@@ -15,7 +15,7 @@ from roamcast.lab.published import reproduce as reproduce_module
 from roamcast.lab.published.agreement import decide
 from roamcast.lab.published.figure import PROFILES
 from roamcast.lab.published.formula import evaluate, metrics_in
-from roamcast.lab.published.reproduce import Reproduction, commit, estimate, planned, reproduce
+from roamcast.lab.published.reproduce import CORES, Reproduction, commit, estimate, planned, reproduce
 from roamcast.lab.published.standing import told
 from roamcast.lab.sweep.experiment import cells
 from roamcast.lab.sweep.results import Description, Results, Run
@@ -592,3 +592,19 @@ def test_the_page_names_every_figure() -> None:
     for figure in known():
         name = figure.split("/")[1]
         assert f"`{name}`" in listed or f"`{figure}`" in listed or name.endswith("-manager"), figure
+
+
+def test_the_artifact_page_has_every_figure_with_the_minutes_of_the_estimate() -> None:
+    page = (Path(__file__).parents[3] / "ARTIFACT.md").read_text()
+    rows = [
+        tuple(cell.strip(" `") for cell in line.split("|")[1:4])
+        for line in page.split("## Each published figure")[1].splitlines()
+        if line.startswith("| `") and "/" in line
+    ]
+    assert rows == [(name, _minutes(name, "quick"), _minutes(name, "full")) for name in known()]
+
+
+def _minutes(name: str, profile: str) -> str:
+    (plan,) = planned(selected(name), profile, None, None)
+    first, most, seconds = plan.cost
+    return " to ".join(f"{runs * seconds / 60 / CORES:.1f}" for runs in (first, most))
