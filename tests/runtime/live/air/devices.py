@@ -78,9 +78,16 @@ class Device(Namespace):
 
     def start(self) -> None:
         with self.config.with_suffix(".log").open("a") as log:
-            node = subprocess.Popen(self.call("node", str(self.config)), cwd=self.config.parent, stderr=log)
-        self._stack.callback(node.wait)
-        self._stack.callback(node.kill)
+            self._node = subprocess.Popen(
+                self.call("node", str(self.config)), cwd=self.config.parent, stderr=log
+            )
+        self._stack.callback(self._node.wait)
+        self._stack.callback(self._node.kill)
+
+    def kill(self) -> None:
+        """Without a word to anyone."""
+        self._node.kill()
+        self._node.wait()
 
     @property
     def socket(self) -> str:
@@ -116,11 +123,11 @@ class Device(Namespace):
 class Devices:
     """A network of devices; ends with its stack."""
 
-    def __init__(self, stack: ExitStack, folder: Path, **air: str) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, strategy: str | None = None, **air: str) -> None:
         """`air`: keys of each node's `[air]` by the node's name, as TOML."""
         self._stack = stack
         self.by_name: dict[str, Device] = {}
-        like = init(folder / "network.toml")
+        like = init(folder / "network.toml", strategy=strategy)
         for name, keys in air.items():
             config = init(folder / f"{name}.toml", like=like)
             config.write_text(config.read_text().replace("[air]\n", f"[air]\n{keys}\n", 1))
