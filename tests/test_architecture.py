@@ -330,17 +330,17 @@ SIZES: dict[str, tuple[int, int]] = {
     "filter": (2_757, 22),  # WITHIN
     "gateway": (4_967, 34),  # JSON, HTTP, tiles, counts, identifiers, stamps that wait, wills in order
     "kit": (1_376, 15),  # what a restarted node must refuse; slow radios; handed to all; sums of fingerprints
-    "lab": (9_985, 95),  # what workers need packed by a command, lost writes told, restarts in the limit
+    "lab": (9_991, 95),  # what workers need packed by a command, lost writes told, large payloads as one row
     "modulator": (234, 4),
     "modules at the top": (1_716, 19),  # nothing waits for a refused payload
     "pages": (32, 1),
-    "runtime": (6_830, 53),  # names told again, faults by hand; commits that failed, once more
+    "runtime": (6_844, 53),  # names told again, faults by hand; commits that failed; room that came back
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
     "strategy": (14_503, 101),  # directed (784); chapar on full channels (17), restarts (13); odmrp (10)
     "testing": (543, 4),  # full relays are a tested promise
     "underlay": (2_061, 15),  # riders of beacons, brief ones
-    "wire": (706, 7),  # names
+    "wire": (709, 7),  # names, whose attributes
     "world": (2_425, 26),  # airtime in one place
     "xml": (529, 5),
 }

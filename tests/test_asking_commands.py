@@ -74,7 +74,7 @@ def test_whoever_asks_is_told_that_the_command_failed(tmp_path: Path) -> None:
         result = roamcast("request -t door -m 3 --memorized --deadline 3", socket)
         assert result.exit_code == 1
         told, ended = result.stderr.splitlines()
-        assert told == "roamcast: node 3 answers: the command ended with 3"
+        assert told == "roamcast: node-3 (3) answers: the command ended with 3"
         assert ended == "roamcast: no answer came within 3 s"
         assert roamcast("request -t door -m 0 --memorized --deadline 60", socket).exit_code == 0
         thread.join()

@@ -73,6 +73,17 @@ def test_an_answer_is_cut_to_the_newest_and_says_so(monkeypatch: pytest.MonkeyPa
     assert [each.event.topic for each in found.events] == ["site/8", "site/9"] and found.total == 10
 
 
+def test_a_payload_too_large_for_an_answer_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, one, _ = two()
+    memorize(one, "site/small", b"x")
+    network.run(0.1)
+    memorize(one, "site/large", b"x" * 100_000)
+    network.run(5.0)
+    monkeypatch.setattr(exchanges, "OCTETS_MAX", 50_000)
+    (found,) = one.query(SITE)
+    assert [each.event.topic for each in found.events] == ["site/small"] and found.total == 2
+
+
 def test_what_has_expired_or_is_for_others_is_not_there() -> None:
     network, one, other = two()
     memorize(one, "site/a", b"short", seconds=2)

@@ -378,7 +378,7 @@ def query(
         print(commands.to_json(message, age=age) if as_json else commands.to_line(message))
     if found.cut:
         shown = len(found.messages)
-        why = "the newest" if shown == limit else "without those too large for one answer; subscribe to them"
+        why = "the newest" if shown == limit else "what one answer holds; subscribe to large ones"
         print(f"roamcast: {shown} of {found.found} events, {why}", file=sys.stderr)
 
 

@@ -27,7 +27,7 @@ from roamcast.client.connect import NodePlace
 from roamcast.errors import InputError, RoamcastError
 from roamcast.event import COUNT_MAX, LARGE_BYTES_MAX, Event, EventId, Value
 from roamcast.units import NodeId
-from roamcast.wire.exchange import FLAGS, OWN
+from roamcast.wire.exchange import of_applications
 
 if TYPE_CHECKING:
     from roamcast.modulator import ModulatorSpec
@@ -276,18 +276,9 @@ def to_line(message: Message, file: Path | None = None) -> str:
     """For people: topic or type, attributes, the payload as far as it is printable, or the file with it."""
     event = message.event
     head = event.topic or event.type or f"{event.publisher}:{event.sequence}"
-    attributes = " ".join(f"{name}={value}" for name, value in shown_attributes(event).items())
+    attributes = " ".join(f"{name}={value}" for name, value in of_applications(event.attributes).items())
     shown = printable(event.payload) if file is None else str(file)
     return " ".join(part for part in (head, attributes, shown) if part)
-
-
-def shown_attributes(event: Event) -> dict[str, Value]:
-    """The attributes without those that MQTT and our own answers add."""
-    return {
-        name: value
-        for name, value in event.attributes.items()
-        if not name.startswith((OWN, f"{FLAGS}.")) and name != FLAGS
-    }
 
 
 def printable(payload: bytes) -> str:
@@ -353,7 +344,10 @@ def request(
             deadline=deadline, answers=answers or None, memorized=memorized, **keywords
         ):
             if (failure := answer.event.attributes.get(FAILURE)) is not None and not answer.payload:
-                complain(f"node {answer.node} answers: {failure}")
+                from roamcast.columns import Naming
+
+                called = Naming((await client.status()).names)
+                complain(f"{called(answer.node)} answers: {failure}")
                 continue
             show(answer)
             came += 1
@@ -439,7 +433,7 @@ def answer_json(answer: Answer) -> str:
         "node": answer.node,
         "hops": answer.hops,
         "after": round(answer.after, 6),
-        "attributes": shown_attributes(event),
+        "attributes": of_applications(event.attributes),
         **content_of(event),
     }
     return msgspec.json.encode(fields).decode()

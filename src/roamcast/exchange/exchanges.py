@@ -246,11 +246,11 @@ class Queries:
         chosen: list[FoundEvent] = []
         octets = 0
         for stored, readable in reversed(matching[-question.limit :]):
+            if len(readable.payload) > PAYLOAD_BYTES_MAX:
+                continue  # an answer goes to a client in one message
             octets += stored.size
             if octets > OCTETS_MAX:
                 break
-            if len(readable.payload) > PAYLOAD_BYTES_MAX:
-                continue  # an answer goes to a client in one message
             chosen.append(FoundEvent(readable, stored.hops, max(0, now - _published((stored, readable))[0])))
         return FoundEvents(tuple(reversed(chosen)), len(matching))
 

@@ -42,12 +42,18 @@ export class EventList {
     const wanted = this.search.value.toLowerCase();
     const lost = this.which.value === "lost";
     this.rows = [];
+    let chunks = 0;
     for (let e = 0; e < run.events; e++) {
+      if (wanted === "" && !lost && run.columns["event.chunk"][e]) {
+        chunks++; // a large payload is one row, that of its first chunk
+        continue;
+      }
       if (lost && !this.runs.some((one) => this.#missed(one, run.eventName(e)) > 0)) continue;
       const text = `${run.eventName(e)} ${run.head.texts[run.columns["event.text"][e]]}`;
       if (wanted === "" || text.toLowerCase().includes(wanted)) this.rows.push(e);
     }
-    this.count.textContent = run.events === 0 ? "none was published" : `${this.rows.length} of ${run.events}`;
+    const left = chunks === 0 ? "" : `, ${chunks} further chunks of large ones`;
+    this.count.textContent = run.events === 0 ? "none was published" : `${this.rows.length} of ${run.events}${left}`;
     this.space.style.height = `${this.rows.length * ROW}px`;
     this.#show();
   }

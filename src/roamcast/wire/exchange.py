@@ -14,12 +14,13 @@ nobody subscribes to it. The token (63 random bits, hexadecimal) says which open
 
 import base64
 import re
+from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from roamcast.errors import WireError
-from roamcast.event import COUNT_MAX, TEXT_LENGTH_MAX, Count, Event, Name, Publication
+from roamcast.event import COUNT_MAX, TEXT_LENGTH_MAX, Count, Event, Name, Publication, Value
 from roamcast.units import NodeId
 
 FLAGS = "mqtt"  # attribute: the QoS, plus 4 for retained (`broker/retained.py`)
@@ -57,6 +58,15 @@ class ReceiptWanted(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 _WANTED = msgspec.json.Decoder(ReceiptWanted)
+
+
+def of_applications(attributes: Mapping[str, Value]) -> dict[str, Value]:
+    """The attributes without those that MQTT and our own answers add."""
+    return {
+        name: value
+        for name, value in attributes.items()
+        if not name.startswith((OWN, f"{FLAGS}.")) and name != FLAGS
+    }
 
 
 def reply_topic(address: ReplyAddress) -> str:

@@ -271,6 +271,18 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path, crowd: RunResult)
     assert started_at([run], named, 3) == f"event={named.publisher}:{named.sequence}&node=3"
 
 
+def test_a_large_payload_is_its_first_chunk_and_our_own_attributes_are_not_shown(tmp_path: Path) -> None:
+    attributes = [f'{{"level":5,"mqtt":1,"mqtt.at":7,"roamcast.chunk":{index}}}' for index in range(3)]
+    large = [
+        Published(2_000_000, 1, index, "memorized", 60, 5, "maps/a", "", text, (), False)
+        for index, text in enumerate(attributes)
+    ]
+    write_node(tmp_path, 1, large, stop=9_000_000)
+    head, columns = unpacked(content(open_run(str(tmp_path))))
+    assert columns["event.chunk"].tolist() == [0, 1, 1]
+    assert {head["texts"][text] for text in columns["event.text"]} == {'maps/a {"level":5}'}
+
+
 def test_a_live_trace_that_was_cut_off_plays_with_what_there_is(tmp_path: Path) -> None:
     """Two nodes of a line of three; one is cut off, of the third there is no trace; a name is markup."""
     second = 1_000_000

@@ -4,10 +4,12 @@ on the air: frames with their kind, and who lost them; frames that were given up
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from roamcast.chunks import MARK
 from roamcast.event import EventId
 from roamcast.lab.play.packing import Columns, Numbers, Window
 from roamcast.lab.report.markup import visible
@@ -16,6 +18,7 @@ from roamcast.lab.run.tables import Expected, records
 from roamcast.lab.why.answer import Explanation
 from roamcast.lab.why.inquest import Examined
 from roamcast.trace import Delivered, Dropped, Published, Transmitted
+from roamcast.wire.exchange import of_applications
 
 PAIRS_MAX = 400_000  # of events and nodes that have them; chosen by us: 4 MB of the page's 10
 TEXT_LENGTH_MAX = 120
@@ -88,6 +91,7 @@ def pack_events(
             "text": [text(_described(p)) for p in shown],
             "size": [p.size for p in shown],
             "memorized": [p.event_class == "memorized" for p in shown],
+            "chunk": [bool(_attributes(p).get(MARK)) for p in shown],  # behind the first of a large payload
         },
     )
     _pack_deliveries(columns, tables, window, events)
@@ -98,8 +102,13 @@ def pack_events(
 
 
 def _described(publication: Published) -> str:
-    attributes = publication.attributes if publication.attributes != "{}" else ""
-    return " ".join(part for part in (publication.topic, publication.type, attributes) if part)
+    attributes = of_applications(_attributes(publication))
+    text = msgspec.json.encode(attributes).decode() if attributes else ""
+    return " ".join(part for part in (publication.topic, publication.type, text) if part)
+
+
+def _attributes(publication: Published) -> dict[str, Any]:
+    return msgspec.json.decode(publication.attributes, type=dict[str, Any])
 
 
 def _pack_deliveries(

@@ -362,6 +362,25 @@ def test_a_disk_that_is_nearly_full_is_left_alone(path: Path) -> None:
     storage.close()
 
 
+def test_that_there_is_room_again_is_seen_without_an_event(path: Path) -> None:
+    disk = HeldDisk()
+    disk.free = 0
+    storage = NodeStorage(disk, path)
+    with pytest.raises(StoreFullError):
+        storage.keep(event(1), HOUR, 0, WALL)
+    assert "0 octets left" in storage.standing_trouble()
+    disk.free = 1 << 40  # and nobody publishes
+    assert storage.standing_trouble() == ""
+    storage.close()
+
+
+def test_a_database_that_is_full_stays_so_whatever_the_disk_has(path: Path) -> None:
+    storage = NodeStorage(LocalDisk(), path, bytes_max=100 * PAGE_BYTES)
+    fill(DurableEventStore(storage, 0, lambda: WALL), storage.commit)
+    assert "at its configured size, is full" in storage.standing_trouble()
+    storage.close()
+
+
 def test_a_full_disk_is_logged_once_and_so_is_that_there_is_room_again(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,8 +97,8 @@ def problems_of(node: "LiveNode") -> list[NodeProblem]:
         for reason in ("queue_full", "store_full", "wire", "modulator")
         if (count := journal.drops.last_minute(reason, now))
     ]
-    if node.storage is not None and node.storage.trouble:
-        errors.append(f"memorized events are refused: {node.storage.trouble}")
+    if node.storage is not None and (trouble := node.storage.standing_trouble()):
+        errors.append(f"memorized events are refused: {trouble}")
     if node.storage is not None and node.storage.lost:
         errors.append(node.storage.lost)
     if node.storage is None and node.settings.node.state is not None:

@@ -122,6 +122,7 @@ class NodeStorage:
         self._is_lazy = True  # all that is written may wait
         self._cautious = False  # after a failed commit: events are committed one by one
         self.trouble = ""  # why the last event could not be kept
+        self._is_short = False  # the trouble is want of room on the disk, and ends with it
         self.damaged = 0  # kept events that could not be read
         self.lost = ""  # what is known to be gone, and why
         self._mark = read_mark(disk, path)
@@ -251,9 +252,13 @@ class NodeStorage:
         if self._cautious and self._flush():
             self._unwritten.pop(event.id, None)  # the caller keeps it elsewhere
             raise self._refused()
-        if self.trouble:
-            self.trouble = ""
-            logger.info("%s has room again: events are kept", self._path)
+        self._has_room()
+
+    def standing_trouble(self) -> str:
+        """Why events are refused, if they still would be: room on the disk comes back without a word."""
+        if self._is_short and not self._shortage():
+            self._has_room()
+        return self.trouble
 
     def remove(self, event: EventId) -> None:
         self._unwritten.pop(event, None)
@@ -424,23 +429,34 @@ class NodeStorage:
         return failure
 
     def _failure_of(self, error: sqlite3.Error) -> StoreFullError:
-        return self._troubled(_why_not(error))
+        is_full = getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
+        shortage = self._shortage() if is_full else ""
+        return self._troubled(shortage or _why_not(error), is_short=bool(shortage))
 
-    def _troubled(self, problem: str) -> StoreFullError:
+    def _troubled(self, problem: str, *, is_short: bool = False) -> StoreFullError:
         """Said once, until an event can be kept again."""
         failure = StoreFullError(f"{self._path}: {problem}")
         if not self.trouble:
             logger.error("%s; new memorized events are refused until there is room", failure)
         self.trouble = str(failure)
+        self._is_short = is_short
         return failure
 
+    def _has_room(self) -> None:
+        if self.trouble:
+            self.trouble = ""
+            self._is_short = False
+            logger.info("%s has room again: events are kept", self._path)
+
     def _check_disk(self) -> None:
-        if self._disk_reserve:
-            free = self._disk.free_bytes(self._path)
-            if free < self._disk_reserve:
-                raise self._troubled(
-                    f"the disk has {free} octets left; {self._disk_reserve} are kept free for other programs"
-                )
+        if shortage := self._shortage():
+            raise self._troubled(shortage, is_short=True)
+
+    def _shortage(self) -> str:
+        reserve = self._disk_reserve
+        if not reserve or (free := self._disk.free_bytes(self._path)) >= reserve:
+            return ""
+        return f"the disk has {free} octets left; {reserve} are kept free for other programs"
 
     def _limit(self, pages: int) -> None:
         self._connection.execute(f"PRAGMA max_page_count = {pages}")
