@@ -51,12 +51,12 @@ class PublishPressure(Protocol):
 
     @property
     def why(self) -> str:
-        """For the publisher."""
+        """The reason, for the publisher."""
         ...
 
 
 class NoPressure:
-    """For nodes without a radio."""
+    """No pressure at all: for nodes without a radio."""
 
     refuses = False
     why = ""
@@ -155,6 +155,6 @@ class Allowance:
 
 
 def priority_of(publication: Publication) -> int:
-    """Of any text or number that an application may have put there."""
+    """The priority of a publication; an application may have given any text or number."""
     value = publication.attributes.get(PRIORITY)
     return min(max(value, 0), 9) if type(value) is int else NORMAL

@@ -40,7 +40,7 @@ PROBLEMS = (MALFORMED, CONTRADICTS, NOT_KEPT, TOO_MANY, UNFINISHED, DAMAGED)
 
 
 class Assembly:
-    """What is known of one whole."""
+    """What is known of one large payload."""
 
     __slots__ = ("chunk", "frame", "hops", "is_late", "missing", "served", "until", "wanted")
 

@@ -221,7 +221,7 @@ class Broker:
         return event_key(*event) in self.unkept
 
     def unseen(self, events: frozenset[EventKey]) -> frozenset[EventKey]:
-        """Those of many events that `has_seen` denies."""
+        """The events for which `has_seen` is false."""
         unseen = self._seen.unseen(events)
         return unseen | self.unkept.among(events) if self.unkept else unseen
 

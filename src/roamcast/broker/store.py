@@ -182,7 +182,7 @@ class EventStore:
         return self._remove(event)
 
     def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
-        """For stores that outlive their node: `StoreFullError` refuses the event."""
+        """Overridden by stores that outlive their node; `StoreFullError` refuses the event."""
 
     def _make_room(
         self, entry: StoredEvent, before: EventId | None, now: Micros, pushed_out: list[Event]

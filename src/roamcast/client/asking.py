@@ -84,7 +84,7 @@ class Answer(NamedTuple):
 
     @property
     def node(self) -> NodeId:
-        """Whose application it was."""
+        """The node whose application answered."""
         return self.event.publisher
 
 
@@ -197,7 +197,7 @@ class OpenRequest(AnswerInbox[AnswerMessage]):
 
 
 def deadline_micros(deadline: float) -> Micros:
-    """What the node takes; it says what is allowed."""
+    """The deadline as the node takes it; the node says which values are allowed."""
     if not isinstance(deadline, int | float) or not 0 <= deadline < 1e9:
         raise InputError("deadline", f"is {deadline!r}; allowed: seconds")
     return micros(deadline)

@@ -178,7 +178,7 @@ class ClientSubscription(AnswerInbox[Message]):
             return await anext(self)
 
     def follow(self, circle: FollowedCircle) -> None:
-        """From now on `move` says where it is."""
+        """Follow a position: `move` changes it from now on."""
         self._circle = circle
 
     async def move(self, latitude: float, longitude: float) -> None:

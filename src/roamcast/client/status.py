@@ -22,7 +22,7 @@ def of(place: NodePlace) -> NodeStatus:
 
 
 def each_second(place: NodePlace) -> Iterator[NodeStatus]:
-    """Again and again, until the caller stops or the node does."""
+    """The status every second, until the caller or the node stops."""
     while True:
         yield of(place)
         time.sleep(WATCH_SECONDS)

@@ -167,7 +167,7 @@ def _without_secret(error: ScenarioError) -> str:
 
 
 def _check_name(name: str | None) -> None:
-    """It is told to all nodes of the network, and shown there."""
+    """Refuse a name that could not be shown: all nodes of the network are told it."""
     if name is not None and (not name.isprintable() or name != name.strip()):
         raise ScenarioError("node.name", f"is {shown(name)}; allowed: signs that can be shown")
 

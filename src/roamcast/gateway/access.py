@@ -67,7 +67,7 @@ Rights: TypeAlias = dict[str, TopicRights]
 
 
 def rights_of(rights: Rights, user: str) -> TopicRights | None:
-    """None: without limits."""
+    """The rights of a user; None: without limits."""
     return rights.get(user, rights.get(EVERYONE))
 
 

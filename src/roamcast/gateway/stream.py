@@ -260,7 +260,7 @@ class FairStream(asyncio.Protocol, Generic[Item]):
     # Private.
 
     def _taken(self) -> list[bytes | memoryview]:
-        """What is written in one call."""
+        """Take what is to be written in one call."""
         taken: list[bytes | memoryview] = []
         room = WRITTEN_BYTES_MAX
         while self._out and room > 0:

@@ -52,7 +52,7 @@ Held = Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)]
 
 
 class NodesAround(Protocol):
-    """What is asked of an underlay."""
+    """The questions that the repair asks an underlay."""
 
     def neighbours(self) -> list[NodeId]: ...
 

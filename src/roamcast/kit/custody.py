@@ -64,7 +64,7 @@ class Custody:
                 stored.had_by = (*stored.had_by[1 - HAD_MAX :], node)
 
     def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
-        """Those of them that every node that is waited for has had."""
+        """The events among these that no node still waits for."""
         waited_for = self._waited_for()
         for one in stored:
             if not waited_for or not waited_for.difference(one.had_by, (one.event.publisher,)):

@@ -83,7 +83,7 @@ def runs_of(events: Iterable[EventId]) -> tuple[HeldRuns, ...]:
 
 
 def by_publisher(events: Iterable[EventId]) -> dict[NodeId, list[int]]:
-    """In increasing order, without repeats."""
+    """The events by publisher, in increasing order and without repeats."""
     sequences: dict[NodeId, list[int]] = {}
     for publisher, sequence in sorted(set(events)):
         sequences.setdefault(publisher, []).append(sequence)
@@ -149,7 +149,7 @@ class DigestRead:
     def unseen_of(
         self, held: tuple[HeldRuns, ...], unseen: Callable[[frozenset[EventKey]], frozenset[EventKey]]
     ) -> list[EventKey]:
-        """Those that a digest names and `unseen` picks, in increasing order."""
+        """The events of a digest that `unseen` picks, in increasing order."""
         if held is not self._held:
             # Numbers instead of identifiers: ranges of them are joined without a step of Python for each.
             keys = (

@@ -254,12 +254,12 @@ def _runs(runs: Sequence[RunInfo]) -> pa.Table:
 
 
 def _figures(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """What has no value anywhere is a number all the same."""
+    """The figures as columns; a metric without any value is still a column of numbers."""
     return _measured(pa.Table.from_pylist(rows), pa.float64())
 
 
 def _measured(table: pa.Table, unknown: pa.DataType | None = None) -> pa.Table:
-    """With the units of its columns."""
+    """The table with the units of its columns."""
     fields = []
     for field in table.schema:
         unit = UNITS.get(field.name) or metric_of(field.name).unit

@@ -51,7 +51,7 @@ def sensing_plan_of(scenario: Scenario, motion: Motion | None = None) -> Contact
 
 
 def _computed_plan(scenario: Scenario, motion: Motion | None, factor: float) -> ContactPlan:
-    """By `factor` times each node's range."""
+    """The plan computed from the motion, with `factor` times each node's range."""
     motion = motion or motion_of(scenario)
     mobility = scenario.world.mobility
     assert motion is not None and mobility is not None

@@ -383,7 +383,7 @@ class FrameOpener:
     # Questions.
 
     def proven(self) -> list[NodeId]:
-        """Whose frames are accepted."""
+        """The senders whose frames are accepted."""
         return sorted(node for node, sender in self._senders.items() if sender.proof is not None)
 
     def public_key(self, node: NodeId) -> bytes | None:

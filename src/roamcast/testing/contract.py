@@ -36,7 +36,7 @@ ROOM = 30  # events in a store of these networks
 
 
 def published(network: Network, count: int = 5, node: NodeId = 0) -> set[EventId]:
-    """Those memorized events that the node took."""
+    """Publish memorized events; gives those that the node took."""
     taken: set[EventId] = set()
     for _ in range(count):
         with suppress(StoreFullError):

@@ -112,7 +112,7 @@ class Network:
         multimode: bool = False,
         lifetime: float = 0.0,
     ) -> Event:
-        """With a `lifetime` in seconds the event is memorized."""
+        """Publish an event; with a `lifetime` in seconds it is memorized."""
         return self.node(node).publish(
             Publication(
                 dict(attributes or {}),

@@ -460,7 +460,7 @@ class Aodv(Underlay):
         self._break(lost)
 
     def _break(self, lost: dict[Address, AodvRoute]) -> None:
-        """Whoever routes over us to one of these is told."""
+        """Break these routes, and tell the nodes that route over us to one of them."""
         if not lost:
             return
         told: set[Address] = set()

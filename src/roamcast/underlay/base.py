@@ -114,8 +114,8 @@ class Underlay(Layer):
         return False
 
     def take_along(self, passenger: Callable[[], bytes]) -> bool:
-        """Ask for octets of the strategy with every message to all neighbours, at the moment it is sent:
-        what they say is then as new as can be. False: the underlay has no such message."""
+        """Let a function of the strategy add octets to every message for all neighbours. It is called when
+        the message is sent, so the octets are up to date. False: the underlay has no such message."""
         return False
 
     def hear_riders(self, on_rider: Callable[[NodeId, bytes], object]) -> None:

@@ -74,7 +74,7 @@ def reply_topic(address: ReplyAddress) -> str:
 
 
 def reply_address(topic: str) -> ReplyAddress | None:
-    """None for any other topic."""
+    """The node and token that a reply topic names; None for any other topic."""
     found = _REPLY_TOPIC.fullmatch(topic)
     if found is None or int(found[1]) > COUNT_MAX:
         return None

@@ -92,7 +92,7 @@ def generated(
 
 
 def cost_between(a: Point, b: Point) -> int:
-    """At least 1, also for two nodes at the same place."""
+    """The cost of a link: at least 1, also for two nodes at the same place."""
     return max(1, round(UNITS_PER_METRE * math.sqrt((b[0] - a[0]) ** 2 + (b[1] - a[1]) ** 2)))
 
 

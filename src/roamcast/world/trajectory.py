@@ -40,7 +40,7 @@ class Trajectory:
 
     @staticmethod
     def of(knots: list[tuple[Micros, float, float]]) -> "Trajectory":
-        """From `(time, x, y)` rows without gaps."""
+        """A path from `(time, x, y)` rows without gaps."""
         times, x, y = zip(*knots, strict=True)
         return Trajectory(
             np.array(times, dtype=np.int64),

@@ -138,7 +138,7 @@ class CircleColumn:
         return 0
 
     def outside(self, event: Event, candidates: int) -> int:
-        """Those of the candidates whose circles the event's position is outside of."""
+        """The candidates whose circle does not contain the event's position."""
         latitude, longitude = self._attributes or ("", "")
         found = direction(event.attributes.get(latitude), event.attributes.get(longitude))
         if found is None:

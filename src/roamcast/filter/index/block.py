@@ -203,7 +203,7 @@ class Block:
 
 
 def _close(bitmaps: list[Bitmap], at: int) -> Steps[None]:
-    """It becomes a part of the one before, if that has room."""
+    """Close the bitmap; it becomes a part of the one before, if that has room."""
     bitmap = bitmaps[at]
     yield from bitmap.close()
     before = bitmaps[at - 1] if at else bitmap

@@ -62,7 +62,7 @@ def encode_note(note: BridgeNote) -> bytes:
 
 
 def decode_note(payload: bytes) -> BridgeNote | None:
-    """None for what is no note: it may come from any member."""
+    """The note in a payload; None for anything else, which any member may send."""
     try:
         note: BridgeNote = _decoder.decode(payload)
         return note

@@ -311,7 +311,7 @@ class LocalServer:
 
 
 def reason(error: OSError) -> str:
-    """What the system says, without the numbers and the path."""
+    """The system's error message, without number and path."""
     if error.errno is None:
         return str(error)  # "AF_UNIX path too long"
     return os.strerror(error.errno) if error.errno != errno.ENOENT else "the folder does not exist"

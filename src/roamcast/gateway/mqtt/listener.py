@@ -269,7 +269,7 @@ class Strangers:
         self._by_address[connection.address] += 1
 
     def leave(self, connection: StrangeConnection) -> None:
-        """It was admitted, or is gone; again is no error."""
+        """The connection was admitted, or is gone. Calling it again is no error."""
         address = self._waiting.pop(connection, None)
         if address is None:
             return

@@ -111,7 +111,7 @@ JSON = "application/json"
 
 
 class Document(NamedTuple):
-    """What only users get."""
+    """A document that only users get."""
 
     kind: str
     make: Callable[[], bytes]  # anew for each request
@@ -216,7 +216,7 @@ class WebAnswers:
         return text(HTTPStatus.NOT_FOUND, "nothing is here\n"), "path"
 
     def refusal(self, request: Request, address: str, now: Micros) -> tuple[Response, str] | None:
-        """For those who are no users; None for users."""
+        """The refusal for somebody who is no user; None for a user."""
         admission = self._policy.admission(single(request, "Authorization"), address, now)
         if admission == "later":
             line = "too many guesses; wait some seconds\n"
@@ -229,7 +229,7 @@ class WebAnswers:
 
 
 def finished(answer: Response, request: Request | None, host: str | None) -> Response:
-    """With the headers that every answer has."""
+    """The answer with the headers that every answer has."""
     for name, value in security_headers(host):
         answer.headers[name] = value
     if "Connection" not in answer.headers:

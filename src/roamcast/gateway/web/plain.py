@@ -129,7 +129,7 @@ class PlainClient:
         self._say(Connect(version=V5, client_id="", username=name, password=password))
 
     def take(self, data: bytes) -> None:
-        """What the node says."""
+        """Handle what the node sends to this client."""
         self._framer.push(data)
         while (raw := self._framer.pop()) is not None:
             self._on_packet(decode(*raw, V5))

@@ -530,7 +530,7 @@ class WebServer:
 
     @property
     def address(self) -> str:
-        """For a browser on this device."""
+        """The address for a browser on this device."""
         scheme = "https" if self.options.tls_certificate else "http"
         host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
         return f"{scheme}://{host}:{self.port}/"

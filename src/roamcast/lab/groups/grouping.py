@@ -248,7 +248,7 @@ class _Work:
         return count, events
 
     def _assigned(self, brokers: DataFrame, ks: Sequence[int]) -> DataFrame:
-        """With a column `groups`: each broker's group for each of `ks`."""
+        """The brokers with a column `groups`: each broker's group for each of `ks`."""
         geometry = self._options.geometry
         dimension = geometry.types.bits + geometry.associations.bits + geometry.element_bits
         vector = F.udf(_SparseVector(dimension), VectorUDT(), useArrow=False)  # Arrow knows no vectors

@@ -227,7 +227,7 @@ def _seeds(effect: float, comparisons: int) -> int:
 
 
 def _best(quantity: LeagueQuantity, found: Mapping[str, SampleMean]) -> str | None:
-    """Of equal means the first in the order given."""
+    """The entry with the best mean; of equal means the first in the order given."""
     sign = 1.0 if quantity.higher_is_better else -1.0
     known = [entry for entry, mean in found.items() if mean.mean is not None]
     return max(known, key=lambda entry: sign * _mean(found[entry]), default=None)

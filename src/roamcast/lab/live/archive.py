@@ -296,7 +296,7 @@ def _write(part: _Part, storage: Storage) -> tuple[str, ArchivedFile]:
 
 
 def _range(column: pa.Array) -> tuple[Any, Any] | None:
-    """None if it is not known, not JSON or long."""
+    """Least and greatest value of a column; None if they are not known, not JSON, or too long."""
     low, high = (
         int(value) if isinstance(value, Decimal) else value for value in pc.min_max(column).as_py().values()
     )

@@ -49,7 +49,7 @@ class MeshBoard:
 
     @classmethod
     def of(cls, out: str) -> "MeshBoard":
-        """With what an earlier watch left in its folder."""
+        """A board with what an earlier watch left in its folder."""
         board = cls()
         board.on_table(read_windows(out))
         for mesh in read_meshes(out):

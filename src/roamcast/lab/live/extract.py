@@ -67,7 +67,7 @@ _KINDS: dict[bytes, Callable[[bytes], tuple[str, Any]]] = {
 
 
 def extract(data: bytes, file: str, window: Micros) -> Extract:
-    """From a segment's octets; `FileError` if it is not whole."""
+    """Reduce a segment, given by its octets; `FileError` if it is not whole."""
     segment = parse_segment(data, file)
     try:
         return _extract(segment, file, window)

@@ -64,7 +64,7 @@ class MeshState(msgspec.Struct):
             del self.nodes[min(self.nodes, key=lambda number: self.nodes[number].newest)]
 
     def document(self) -> str:
-        """For a page, as JSON."""
+        """The mesh as JSON, for a page."""
         return msgspec.json.encode(
             {
                 "nodes": [{"number": number, **_fields(node)} for number, node in sorted(self.nodes.items())],

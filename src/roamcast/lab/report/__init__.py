@@ -74,5 +74,5 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _in_a_cell(text: str) -> str:
-    """It may come from others' files."""
+    """Escape a text for a cell of a table: it may come from others' files."""
     return " ".join(text.replace("|", "/").replace("<", "‹").split())

@@ -81,7 +81,7 @@ def _cell_tables(sweep: ReportedSweep, metrics: Sequence[str], played: Mapping[i
 
 
 def play_link(run: str | None) -> Markup:
-    """To the page of a run, beside the report."""
+    """A link to the page that plays a run, beside the report."""
     return Markup("") if run is None else element("a", "▶ play", href=f"play/{run}.html", class_="whole")
 
 

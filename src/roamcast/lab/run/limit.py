@@ -142,7 +142,7 @@ def _pairs(truth: Iterable[Expected]) -> defaultdict[EventId, list[Expected]]:
 
 
 def _delivered(deliveries: Iterable[Delivered]) -> defaultdict[EventId, dict[NodeId, Micros]]:
-    """By event, when each node had it first."""
+    """For each event, when each node first had it."""
     found: defaultdict[EventId, dict[NodeId, Micros]] = defaultdict(dict)
     for record in deliveries:
         if record.matched:

@@ -229,7 +229,7 @@ def read_table(folder: "Storage | Path | str", kind: type[Record]) -> pa.Table:
 
 
 def read_run(folder: "Storage | Path | str") -> RunInfo:
-    """What the run of a folder was."""
+    """The description of the run in a folder."""
     storage = Storage.open(folder)
     name = storage.name(RUN_FILE)
     data = storage.read_if_there(RUN_FILE)

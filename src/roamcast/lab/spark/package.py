@@ -43,7 +43,7 @@ PYTHONPATH="$(dirname "$0")/../site:$PYTHONPATH" exec python{}.{} "$@"
 
 @cache
 def code_digest() -> str:
-    """Of the code of this process that a run's results depend on."""
+    """The digest of the code of this process that a run's results depend on."""
     found = hashlib.sha256()
     for name, content in _files():
         if not name.startswith(BESIDE_RUNS):

@@ -198,5 +198,5 @@ def _wish(node: NodeId, number: int) -> Table:
 
 
 def _later(random: Random, at: float, interval: float) -> float:
-    """To the microsecond, and never the same instant again."""
+    """A later time, on the microsecond grid, that differs from the one before."""
     return round(at + 1e-6 + 2 * interval * random.random(), 6)

@@ -224,12 +224,12 @@ class SweepFolder:
         return found
 
     def whole(self, experiment: Experiment) -> Experiment:
-        """With all seeds of the folder, once it is this experiment's."""
+        """The experiment with all seeds of the folder, once the folder is this experiment's."""
         return replace(experiment, seeds=tuple(self.description()["seeds"]))
 
     @property
     def fingerprint(self) -> str:
-        """Of the experiment, once the folder has one."""
+        """The fingerprint of the experiment, once the folder has one."""
         return str(self.description()["fingerprint"])
 
     @property

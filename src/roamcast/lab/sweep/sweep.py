@@ -148,9 +148,10 @@ class Sweep:
         return found
 
     def next(self) -> list[Item]:
-        """Those of them to be run now. Where there are many, one of each cell first: what is guessed of a
-        cell before any of its runs has ended (`weight`) knows nodes and simulated time, and neither rates nor
-        strategies. The others are planned by what those took, so that the longest do not come last."""
+        """The missing runs that are to be run now. Where there are many, one run of each cell comes first:
+        the guess for a cell without any ended run (`weight`) only knows its nodes and simulated time, not its
+        rates and strategy. The other runs are planned by the time that those first ones took, so that the
+        longest do not come last."""
         found = self.missing()
         took = self._took(self.folder.records())
         first: dict[int, Item] = {}
@@ -319,7 +320,7 @@ class Sweep:
         return lines
 
     def _in_use(self) -> Experiment:
-        """With the seeds that any cell is run with."""
+        """The experiment with the seeds that any cell is run with."""
         return replace(self.experiment, seeds=self.experiment.seeds[: max(self._counts)])
 
     def _look(self, folder: SweepFolder, began: float) -> Iterator[Progress]:

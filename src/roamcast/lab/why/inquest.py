@@ -96,7 +96,7 @@ def examine(tables: Mapping[str, pa.Table], run: RunInfo) -> Examined:
 
 
 def _publications(tables: Mapping[str, pa.Table], wanted: EventId | None = None) -> dict[EventId, Published]:
-    """By event; refused if `wanted` is none of them."""
+    """The publications by event; `wanted` is refused if it is none of them."""
     found = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
     if wanted is not None and wanted not in found:
         raise RoamcastError(f"event {event_text(wanted)}: was not published in this run")

@@ -79,7 +79,7 @@ class Reader:
         self._nodes = {mac_of(node): node for node in range(nodes)}
 
     def read(self, frame: bytes) -> EthernetFrame | None:
-        """None for what is no Ethernet frame."""
+        """Read the addresses of a frame; None for what is no Ethernet frame."""
         if len(frame) < ETHERNET.size:
             return None
         destination, _, ethertype = ETHERNET.unpack_from(frame)

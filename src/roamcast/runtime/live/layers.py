@@ -33,7 +33,7 @@ from roamcast.units import SECOND, NodeId
 
 
 class LayerStack(Protocol):
-    """What is made of layers, e.g. an overlay manager."""
+    """Something that consists of layers, e.g. an overlay manager."""
 
     @property
     def layers(self) -> Mapping[Channel, Layer]:
@@ -108,7 +108,7 @@ class LiveLayers:
         await self.close()
 
     async def close(self) -> None:
-        """At once, without a word."""
+        """Stop at once, without a goodbye."""
         self.inputs.close()
         self.timers.close()
         await self.radio.close()

@@ -38,7 +38,7 @@ _COLUMNS = 8  # those behind are parts of others (proc(5): guest time is in user
 
 
 def this_machine() -> NodeWorld:
-    """With the loop that runs."""
+    """The world of this machine, with the event loop that runs now."""
     return NodeWorld(
         asyncio.get_running_loop(), time, LocalDisk(), LinuxNetwork(), LinuxMachine(), SystemRandom()
     )
@@ -53,7 +53,7 @@ class NodeConnection(sqlite3.Connection):
 
 
 class LocalDisk:
-    """This machine's."""
+    """The disk of this machine."""
 
     def connect(self, path: Path) -> sqlite3.Connection:
         path.touch(mode=0o600)

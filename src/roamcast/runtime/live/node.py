@@ -234,7 +234,7 @@ class LiveNode:
         self.radio.forget(device)
 
     def view(self) -> NodeView:
-        """What its page shows."""
+        """What the node's page shows."""
         self.clock.enter()
         return view_of(self)
 

@@ -38,7 +38,7 @@ class NodeDisk(Protocol):
         """The database in this file, made if there is none; only its owner may read it."""
 
     def free_bytes(self, path: Path) -> int:
-        """What others than the superuser may still write where this file is."""
+        """Octets that an ordinary user may still write where this file is."""
 
     def open(self, path: Path, mode: Literal["rb", "wb", "r+b"]) -> RawIOBase:
         """As Python's `open`, without a buffer: what was written is in the kernel, not on the disk."""
@@ -47,7 +47,7 @@ class NodeDisk(Protocol):
         """The file has this content, on the disk on return; after a crash, this or the one before."""
 
     def make_folder(self, path: Path) -> None:
-        """With those above it; it may be there."""
+        """Make a folder and those above it; it may exist already."""
 
     def files(self, folder: Path) -> list[tuple[str, int]]:
         """Names and sizes."""
@@ -55,7 +55,7 @@ class NodeDisk(Protocol):
     def rename(self, path: Path, to: Path) -> None: ...
 
     def remove(self, path: Path) -> None:
-        """It may be gone already."""
+        """Remove a file; it may be gone already."""
 
 
 class Interface(NamedTuple):
@@ -82,7 +82,7 @@ class NodeNetwork(Protocol):
         """One that does not block, and that child processes do not get."""
 
     def names(self) -> list[str]:
-        """Of all interfaces."""
+        """The names of all interfaces."""
 
     def look(self, name: str) -> Interface | None:
         """An interface as it is now; None: there is none of that name."""
@@ -106,7 +106,7 @@ class Computer(Machine, Protocol):
         """That this process has used."""
 
     def resident_bytes(self) -> int:
-        """Of this process."""
+        """The resident memory of this process, in octets."""
 
     def clock_identity(self) -> str:
         """A name for the monotonic clock: nodes that have the same name share it."""

@@ -43,7 +43,7 @@ class RadioLinks:
     # Questions.
 
     def linked(self, sender: NodeId, receiver: NodeId) -> bool:
-        """By plan and cuts, whether or not both nodes are up."""
+        """Whether there is a link by plan and cuts, even if a node is down."""
         return bool((self._planned[sender] & ~self._cut[sender]) >> receiver & 1)
 
     def hears(self, sender: NodeId, receiver: NodeId) -> bool:

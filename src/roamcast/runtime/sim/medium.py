@@ -89,7 +89,7 @@ class Medium:
     # For the models.
 
     def _without_losses(self, nodes: int) -> int:
-        """The receivers of a set that random loss leaves over; each is drawn independently."""
+        """The receivers that are left after random loss; each is drawn independently."""
         if not self._loss:
             return nodes
         for node in self._members[nodes]:

@@ -387,12 +387,12 @@ class EventMulticasting(Part):
     # Copies.
 
     def _arrived(self, sender: NodeId, message: Carry | Spread) -> Copy:
-        """As it came, without destinations."""
+        """The copy as it came, without destinations."""
         carry = Carry(message.event, None, min(message.hops + 1, 255), message.sealed)
         return Copy(carry, None, sender, self._host.now() - min(message.age, AGE_MAX))
 
     def _carry(self, copy: Copy, vector: bytes | None) -> Carry:
-        """As it is sent."""
+        """The copy as it is sent."""
         carry, age = copy.carry, self._host.now() - copy.born
         return Carry(carry.event, vector, carry.hops, carry.sealed, age)
 

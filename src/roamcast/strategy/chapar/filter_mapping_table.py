@@ -140,7 +140,7 @@ class FilterTable:
         return self._registers.get(subscriber, NOTHING).heard
 
     def versions(self) -> list[tuple[NodeId, int]]:
-        """Of every subscriber that has ever been entered, in increasing order."""
+        """The version of every subscriber that has ever been entered, in increasing order."""
         return [(s, r.version) for s, r in sorted(self._registers.items()) if r.version]
 
     def listed(self) -> list[tuple[int, int]]:
@@ -179,7 +179,7 @@ class FilterTable:
     # Private.
 
     def _hash(self, filter_id: int, subscribers: NodeVector) -> int:
-        """Of one record: the paper's `hash of each FMT record`."""
+        """The hash of one record: the paper's `hash of each FMT record`."""
         octets = filter_id.to_bytes(self._identifier_bits // 8 + 1)
         members = ((node,) for node in self._addresses.nodes(subscribers))
         return int.from_bytes(digest_of([octets, *members])[:RECORD_HASH_BYTES])

@@ -108,7 +108,7 @@ class Sending(Messenger[AnyMessage]):
     def send_registers(
         self, to: NodeId, registers: list[InterestRegister], *, own: bool = False, exchanged: bool = False
     ) -> None:
-        """In frames of up to `RECORDS_BYTES`."""
+        """Send registers in frames of up to `RECORDS_BYTES`."""
         batch: list[InterestRegister] = []
         size = 0
         for register in registers:

@@ -86,7 +86,7 @@ class Tables:
         return InterestRegister(subscriber, version, encoded)
 
     def digests(self) -> tuple[bytes, bytes]:
-        """Of both tables, MET first."""
+        """The digests of both tables, MET first."""
         return self.events.digest(), self.filters.digest()
 
     def enter_own(self) -> None:
@@ -115,7 +115,7 @@ class Tables:
 
 
 def octets_of(filter_ids: Sequence[bytes]) -> int:
-    """Of a register with these identifiers, at most."""
+    """The most octets that a register with these identifiers takes."""
     return 16 + sum(2 + len(each) for each in filter_ids)
 
 

@@ -75,7 +75,7 @@ class Distances:
         self._is_old = True
 
     def put_aside(self, neighbour: NodeId) -> None:
-        """It does not answer: nothing goes by it until it is heard."""
+        """A neighbour does not answer: do not use it until it is heard again."""
         if neighbour in self._near:
             self._aside.add(neighbour)
             self._is_old = True
@@ -110,7 +110,7 @@ class Distances:
         return self._host.now() < self.told_until
 
     def neighbours(self) -> list[NodeId]:
-        """Those by which something may go."""
+        """The neighbours that may be used as a next hop."""
         return [node for node in self._near if node not in self._aside]
 
     def of(self, name: int) -> int:
@@ -131,7 +131,7 @@ class Distances:
         return lost_at is not None and self._host.now() - lost_at > LOST_LATELY and self.of(name) == GONE
 
     def entries(self) -> bytes:
-        """For the next beacon."""
+        """The entries for the next beacon."""
         now, own = self._host.now(), self._current()
         if self.is_told:
             if now - self._renewed_at >= RENEWED_EVERY:

@@ -121,7 +121,7 @@ class Interests:
         self.new.discard(neighbour)
 
     def on_fingerprint(self, neighbour: NodeId, theirs: Fingerprint) -> None:
-        """With each beacon of a neighbour; empty: the same as before."""
+        """A beacon of a neighbour has come with its fingerprint; empty: the same as before."""
         is_said, before = bool(theirs), self._said.get(neighbour, b"")
         self._said[neighbour] = theirs = theirs or before
         if not theirs or theirs == self.fingerprint():

@@ -98,7 +98,7 @@ class Aim(msgspec.Struct, eq=False):
 
 
 class Had(msgspec.Struct, eq=False):
-    """What a neighbour has got, by marks."""
+    """The events that a neighbour has got, as the marks in its beacons say."""
 
     marks: set[int]
     until: Micros = -1  # what came here by then has been compared with it
@@ -479,7 +479,7 @@ class Directed(Spreading, Strategy):
     # Repair.
 
     def _rider(self) -> bytes:
-        """For the next beacon."""
+        """What rides in the next beacon."""
         now, me = self.host.now(), name_number(self.host.node)
         is_whole = self._beacons % WHOLE_EVERY == 0 and self.distances.is_told
         since = -1 if is_whole else self._told_at

@@ -112,7 +112,7 @@ class ClientPost:
         return None
 
     def learn(self, origin: NodeId, sender: NodeId) -> None:
-        """What `origin` sent came by `sender`, and so can answers go."""
+        """A message of `origin` came by `sender`: answers can go the same way back."""
         self.paths[origin] = (sender, self._host.now() + self._hold)
 
     def _carry(self, carried: Carried, *, own: bool) -> None:

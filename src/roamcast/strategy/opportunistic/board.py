@@ -193,7 +193,7 @@ class Board:
 
     @property
     def fingerprint(self) -> int:
-        """Of all rows and their versions."""
+        """The fingerprint of all rows and their versions."""
         return self._replica.fingerprint
 
     def find(self, kind: int, node: NodeId) -> BoardEntry | None:
@@ -206,7 +206,7 @@ class Board:
         return now - since >= SPREADING or now - self._changed_at >= SPREADING
 
     def _name_to(self, neighbour: NodeId) -> None:
-        """What it has and we lack it will tell."""
+        """Name our rows to a neighbour; it then tells what we lack."""
         if self._different is None:
             self._different = neighbour
             earliest = max(self._host.now(), self._named_at + NAME_EVERY)

@@ -23,7 +23,8 @@ def generation_of(version: int) -> int:
 
 
 class EventTarget(NamedTuple):
-    """A consumer that an event is for: as it is (plain), or for its modulators at its home."""
+    """A consumer that gets an event: the event itself (plain), or what its modulators at its home make of
+    it."""
 
     consumer: NodeId
     is_modulated: bool
@@ -72,7 +73,7 @@ class Consumers:
         return None if known is None else known[1]
 
     def version(self, consumer: NodeId) -> int:
-        """Of the row that stands; -1: none."""
+        """The version of the row that stands; -1 if there is none."""
         known = self._rows.get(consumer)
         return -1 if known is None else known[0]
 
@@ -80,7 +81,7 @@ class Consumers:
         return sorted(self._rows)
 
     def producers(self) -> dict[NodeId, NodeId]:
-        """Those that are known, each with its home broker."""
+        """The known producers, each with its home broker."""
         return {node: row.home for node, (_, row) in self._rows.items() if row.produces}
 
     def matching(self, event: Event) -> list[EventTarget]:
@@ -127,7 +128,7 @@ class Consumers:
 
 
 def opened(filter: bytes) -> Filter | None:
-    """None: what cannot be read matches nothing."""
+    """The filter in these octets; None if it cannot be read, and then matches nothing."""
     try:
         return Filter.decode(filter)
     except WireError:

@@ -126,7 +126,7 @@ class Copies:
         return sorted(found.difference(self._over))
 
     def of(self, producer: NodeId, after: int, until: int) -> list[EventCopy]:
-        """In their order, both ends included."""
+        """The copies of a producer in their order, both ends included."""
         theirs: Mapping[int, EventCopy] = self._copies.get(producer, {})
         return [theirs[n] for n in sorted(n for n in theirs if after <= n <= until)]
 

@@ -198,7 +198,7 @@ class Floods(NodePart):
         self._meet(neighbour)
 
     def _meet(self, neighbour: NodeId) -> None:
-        """It may come from another part of the network."""
+        """A node has come into range; it may come from another part of the network."""
         now = self._host.now()
         self._met.expire(now)
         self._met[neighbour] = now + MET_FOR
@@ -207,7 +207,7 @@ class Floods(NodePart):
             self._set(random_below(self._host, MEETING))
 
     def _has_met(self, neighbour: NodeId) -> bool:
-        """Lately."""
+        """Whether this node has met another one lately."""
         return self._met.get(neighbour, 0) > self._host.now()
 
     def _is_between(self, neighbour: NodeId) -> bool:

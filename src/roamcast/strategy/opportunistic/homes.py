@@ -276,7 +276,7 @@ class Homes(NodePart):
         self._board.post(CLIENT, client.node, client.version, row)
 
     def was_moved(self, node: NodeId) -> bool:
-        """Lately: it will hear where it is."""
+        """Whether a client was handed off from here lately: it will be told where it is at home."""
         return self.moved_away.get(node, 0) > self._host.now()
 
     def producers(self) -> int:

@@ -647,7 +647,7 @@ CLIENT_ROWS: Codec[ClientRow] = Codec("opportunistic client row", 3, ClientRow)
 
 
 def octets(value: msgspec.Struct) -> int:
-    """What it takes in a frame."""
+    """The octets that it takes in a frame."""
     return len(_ENCODER.encode(value))
 
 

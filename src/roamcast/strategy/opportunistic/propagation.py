@@ -33,13 +33,13 @@ class Propagation:
         self._changed[broker] = None
 
     def forget(self, broker: NodeId) -> None:
-        """It is a broker no more, or has been silent for long."""
+        """Forget a node that is no broker any more, or has been silent for long."""
         self._items.pop(broker, None)
         self._changed.pop(broker, None)
         self.on_reset(broker)
 
     def on_reset(self, peer: NodeId) -> None:
-        """It may have lost its table."""
+        """A neighbour may have lost its table: it gets the whole of ours."""
         self._told.discard(peer)
 
     def news(self, letter: TopologyLetter, held: Micros) -> Iterator[tuple[NodeId, BoardEntry]]:

@@ -307,12 +307,12 @@ class LetterPost:
         return self._host.now() - outgoing.progress_at if outgoing is not None and outgoing.letters else 0
 
     def round_trips(self, peer: NodeId) -> "RoundTrips | None":
-        """As measured of the stream to a peer."""
+        """The round trips as measured on the stream to a peer."""
         outgoing = self._outgoing.get(peer)
         return None if outgoing is None else outgoing.round_trips
 
     def octets(self) -> int:
-        """Of all letters that wait for a confirmation."""
+        """The octets of all letters that wait for a confirmation."""
         return sum(letter.octets for outgoing in self._outgoing.values() for letter in outgoing.letters)
 
     def is_idle(self) -> bool:

@@ -307,7 +307,7 @@ class Tree(Strategy, OverlayListener):
         return Cast(kept.event, kept.hops, max(0, self.host.now() - kept.published_at), again)
 
     def _wanting(self, event: Event, neighbours: list[NodeId]) -> list[NodeId]:
-        """Those of them over whose links the event goes."""
+        """The neighbours to whom the event goes by their tables."""
         if event.destinations:
             if any(each != self._node for each in event.destinations):
                 return neighbours
@@ -474,7 +474,7 @@ class KeptEvents:
         entries[event.id] = event
 
     def standing(self, now: Micros) -> list[KeptEvent]:
-        """Those young enough, in order of arrival."""
+        """The events that are young enough for recovery, in order of arrival."""
         return [each for each in self._order if now - each.published_at < self._keep_for]
 
     def on_link_down(self, neighbour: NodeId) -> None:

@@ -234,7 +234,7 @@ class Neighbourhood:
         }
 
     def statuses(self, now: Micros) -> dict[Address, LinkType]:
-        """By the neighbours' interface addresses."""
+        """The status of each link, by the neighbours' interface addresses."""
         listed = [found for links in self.links.values() for found in links.table.items()]
         return {address: link.status(now) for address, link in sorted(listed, key=lambda found: found[0])}
 

@@ -261,7 +261,7 @@ class Olsr(Underlay):
         return self._neighbourhood.two_hop_neighbours(self._host.now())
 
     def links(self) -> dict[Address, LinkType]:
-        """By the neighbours' interface addresses."""
+        """The links, by the neighbours' interface addresses."""
         return self._neighbourhood.statuses(self._host.now())
 
     def gateways(self) -> list[Gateway]:

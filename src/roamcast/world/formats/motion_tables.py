@@ -117,7 +117,7 @@ def cabs(path: Path, _: MotionOptions) -> Iterator[FixStream]:
 
 
 def parse_cab(lines: Iterable[str], node: str, where: str) -> Iterator[Fix]:
-    """In degrees: `x` is the longitude, `y` the latitude."""
+    """The fixes of a cab, in degrees: `x` is the longitude, `y` the latitude."""
     for here, line, fields in rows(lines, where):
         if len(fields) != 4:
             raise FileError(here, f"has {len(fields)} fields; a row is latitude longitude occupied unix_time")

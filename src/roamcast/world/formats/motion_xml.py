@@ -87,7 +87,7 @@ def gpx(path: Path, _: MotionOptions) -> Iterator[FixStream]:
 
 
 def parse_gpx(stream: IO[bytes], name: str, where: str) -> Iterator[Fix]:
-    """In degrees: `x` is the longitude, `y` the latitude."""
+    """The fixes of a GPX file, in degrees: `x` is the longitude, `y` the latitude."""
     track, point = 0, False
     before: Micros | None = None  # of this track
     stamp: str | None = None

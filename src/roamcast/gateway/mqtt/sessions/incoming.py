@@ -284,7 +284,7 @@ class IncomingMessages:
             self._node.counters.count("mqtt_storage_refusals_total")
 
     def _queue(self, session: MqttSession | None) -> Queue:
-        """Of wills: no client has an empty name."""
+        """The queue of a client; wills have the empty name, which no client has."""
         assert self._records is not None
         if session is None:
             return self._records.queue(INCOMING)

@@ -87,7 +87,7 @@ class Sessions:
         return session, stood_before
 
     def set_expiry(self, session: MqttSession, expiry: Micros) -> None:
-        """As CONNECT or DISCONNECT say."""
+        """Set how long the session outlives its connection, as CONNECT or DISCONNECT says."""
         was_durable = session.is_durable
         session.expiry = min(expiry, self._expiry_max)
         if session.is_durable:

@@ -314,7 +314,7 @@ class Air:
         self._owner.on_opened(sockets)
 
     def _renew(self, used: UsedInterface, sockets: InterfaceSockets, now: Interface) -> None:
-        """It is back, or has another address or MTU."""
+        """Renew the sockets of an interface that is back, or has another address or MTU."""
         before = sockets.address
         was_away, sockets.is_away, sockets.interface = sockets.is_away, False, now
         if sockets.address != before:
@@ -339,7 +339,7 @@ class Air:
         return (sockets for used in self._used.values() for sockets in used.sockets.values())
 
     def _settle(self) -> None:
-        """What follows from the state of all interfaces."""
+        """Update what follows from the state of all interfaces."""
         now = self._loop.time()
         working = [
             sockets

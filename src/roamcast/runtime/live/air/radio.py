@@ -128,7 +128,7 @@ class LiveRadio:
         self.air.close()
 
     def attach(self, channel: Channel, receiver: Receiver) -> None:
-        """Whose frames of a channel are from now on."""
+        """Set the layer that gets the frames of a channel from now on."""
         self._receivers[channel] = receiver
 
     def replace_keys(self, ring: KeyRing) -> None:
@@ -148,7 +148,7 @@ class LiveRadio:
 
     @property
     def group_key_ids(self) -> list[int]:
-        """The first seals."""
+        """The ids of the group keys; the first key seals."""
         return list(self._sealer.ring.by_id)
 
     @property

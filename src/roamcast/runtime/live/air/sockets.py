@@ -160,7 +160,7 @@ class InterfaceSockets:
             self._on_send_error(error, to)
 
     def opened(self) -> Iterator[socket.socket]:
-        """Those for datagrams."""
+        """The open sockets for datagrams."""
         return (one for one in (self._shared, self._own) if one is not None)
 
     def unsent(self) -> int:

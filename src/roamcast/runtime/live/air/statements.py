@@ -57,7 +57,7 @@ class StatementsOwner(Protocol):
     def on_pardoned(self, node: NodeId) -> None: ...
 
     def public_key(self, node: NodeId) -> bytes | None:
-        """Of the holder of a number, if this node has met it."""
+        """The public key of the holder of a number, if this node has met it."""
 
 
 class Statements:
@@ -180,7 +180,7 @@ class Statements:
                 self._enter(decode_statement(one))
 
     def _before(self, statement: Statement) -> Statement | None:
-        """What stands in its place."""
+        """The statement that stands in its place."""
         if statement.device is not None:
             return self._devices.get(statement.device)
         return (self._named if statement.kind == "named" else self._joined).get(statement.issuer)

@@ -12,7 +12,7 @@ class Names(BoundedDict[NodeId, str]):
         super().__init__(NAMES_MAX, unreported)
 
     def called(self, node: NodeId) -> str:
-        """For a line that somebody reads."""
+        """What a node is called in a line that somebody reads."""
         name = self.get(node)
         return f"node {node}" if name is None else f"{name} ({node})"
 

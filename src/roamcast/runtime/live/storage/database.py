@@ -397,7 +397,7 @@ class NodeStorage:
         return []
 
     def _write_unwritten(self) -> None:
-        """Those that no failed commit may lose, once more."""
+        """Write once more what no failed commit may lose."""
         unwritten, self._unwritten = self._unwritten, {}
         try:
             self._check_disk()

@@ -163,7 +163,7 @@ class OverlayListener:
         """A tree link now exists; both ends are called."""
 
     def on_link_down(self, neighbour: NodeId) -> None:
-        """It exists no longer, at this end."""
+        """A tree link no longer exists at this end."""
 
     def on_data(self, neighbour: NodeId, payload: bytes) -> None:
         """Data that the neighbour sent over a tree link to this node alone."""
