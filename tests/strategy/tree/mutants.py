@@ -80,6 +80,22 @@ def without_r9() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_withdrawal() -> Iterator[None]:
+    """R2 in part: a node that has just started over opens a link that it offered under its earlier label."""
+
+    def let_take(self: Evolved, peer: NodeId, number: int) -> bool:
+        if not self._is_offered(peer, number):
+            return False
+        offer = self.offers[number]
+        self.lose(peer, tell=False)
+        self.offers[number] = offer
+        return True
+
+    with patch.object(Evolved, "_lets_take", let_take):
+        yield
+
+
 MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "R1": without_r1,
     "R2": without_r2,

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.strategy.tree.explore import Bounds, Found, Scene, explore
+from tests.strategy.tree.mutants import without_withdrawal
 from tests.strategy.tree.scenes import (
     EVOLVED,
     MEMBERS,
@@ -63,7 +64,9 @@ def test_no_state_of_the_evolved_protocol_has_a_fault(
 
 
 def test_the_checker_finds_what_at_most_does_in_place_of_strictly_less() -> None:
-    """Section 4.3: the rule of the original in the evolved protocol."""
+    """Section 4.3: the rule of the original in the evolved protocol. In these scenes it does harm only where
+    a node that starts over keeps its offers; three trees in range of each other would be too many states."""
     better = Label.better_than
-    with patch.object(Label, "better_than", lambda self, other: better(self, other) or self == other):
+    at_most = patch.object(Label, "better_than", lambda self, other: better(self, other) or self == other)
+    with at_most, without_withdrawal():
         assert faults(explore(figure_3_15(EVOLVED), Bounds(0, 3), stops=faults))

@@ -5,7 +5,7 @@ shown by taking it away: the named seed then fails.
 """
 
 import pytest
-from tests.strategy.tree.mutants import MUTANTS
+from tests.strategy.tree.mutants import MUTANTS, without_withdrawal
 from tests.strategy.tree.network import Network, Weather
 from tests.strategy.tree.schedules import SETTINGS, play
 
@@ -72,6 +72,14 @@ def test_a_lone_leader_does_not_ask_so_often_that_every_reply_comes_too_late() -
 def test_a_leader_that_yields_over_a_long_slow_way_waits_longer_each_time() -> None:
     """Found by a schedule: the way to the other leader and back takes 2 s, the wait was 0.6 s for ever."""
     assert play(301_041, "prompt").rest_s < 30
+
+
+def test_a_node_that_starts_over_has_withdrawn_the_offer_that_is_being_taken() -> None:
+    """R2, found by a schedule: 0 had taken a link of 3 that 3 had forgotten, and offered one to 3. When 3
+    took that, 0 lost the old link, led itself with a label that begins anew, and opened the new link."""
+    with without_withdrawal(), pytest.raises(AssertionError, match="goes against the labels"):
+        play(311_792, "adaptive")
+    play(311_792, "adaptive")
 
 
 def test_a_schedule_is_the_same_for_ever() -> None:

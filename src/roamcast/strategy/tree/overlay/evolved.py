@@ -243,7 +243,7 @@ class Evolved(TreeProtocol):
         """The other end of the jump has taken our offer and is our child now."""
         if self.table.has(sender, message.link):
             self.table.confirm(self.table.links[sender])  # the first one was lost
-        elif self._is_offered(sender, message.link):
+        elif self._lets_take(sender, message.link):
             self._open_offered(sender, message.link, message.url, opened_here=False)
             if not self.is_member and self.table.parent is None and not self.search.is_asking:
                 self._go(message.request, message.responder)  # we lie in the jump: take the next link of it
@@ -287,10 +287,16 @@ class Evolved(TreeProtocol):
         in_time = offer is not None and offer.peer == to and self.host.now() < offer.until
         return in_time and self.is_nearby(to)
 
+    def _lets_take(self, peer: NodeId, number: int) -> bool:
+        """Whether the peer may take this link. It holds at most one link to us (R6), so an older one exists
+        at our end only and is lost now. If that makes us start over, our offers are withdrawn, with the label
+        that they stated (R2)."""
+        if peer in self.table.links and self._is_offered(peer, number):
+            self.lose(peer, tell=False)
+        return self._is_offered(peer, number)
+
     def _open_offered(self, peer: NodeId, number: int, url: str, *, opened_here: bool) -> None:
         del self.offers[number]
-        # The peer holds at most one link to us (R6), so an older one exists at our end only.
-        self.lose(peer, tell=False)
         link = TreeLink(peer, number, LinkState.ADOPTED, url=url, opened_here=opened_here)
         self.table.open(link)
         if not opened_here:
@@ -321,7 +327,7 @@ class Evolved(TreeProtocol):
             if message.turn >= self.table.links[sender].turn:
                 self.courier.agreed(sender, message.link)
             self.on_used(sender, message.link)
-        elif self._is_offered(sender, message.link):
+        elif self._lets_take(sender, message.link):
             self.courier.agreed(sender, message.link)
             self._open_offered(sender, message.link, self.offers[message.link].url, opened_here=True)
         else:
