@@ -586,14 +586,6 @@ def test_what_an_interrupted_reproduction_has_is_written(
     assert row["verdict"] == "not run" and row["ours"] is None
 
 
-def test_the_page_names_every_figure() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "study" / "reproduce.md").read_text()
-    listed = page.split("## The figures there are")[1].split("\n## ")[0]
-    for figure in known():
-        name = figure.split("/")[1]
-        assert f"`{name}`" in listed or f"`{figure}`" in listed or name.endswith("-manager"), figure
-
-
 def test_the_artifact_page_has_every_figure_with_the_minutes_of_the_estimate() -> None:
     page = (Path(__file__).parents[3] / "ARTIFACT.md").read_text()
     rows = [
