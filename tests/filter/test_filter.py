@@ -108,7 +108,7 @@ def test_filters_are_joined_by_and() -> None:
 
 
 def test_the_serial_form_is_the_one_written_down() -> None:
-    # docs/use/filters.md: version 1, then [7 (AND), [[4 (IS NULL), "b"], [1 (compare), "a", ">", 3]]].
+    # version 1 (docs/use/filters.md), then [7 (AND), [[4 (IS NULL), "b"], [1 (compare), "a", ">", 3]]].
     assert Filter.sql("a > 3 AND b IS NULL").encode().hex() == "019207929204a1629401a161a13e03"
     assert Filter.everything().encode().hex() == "01920790"
 
