@@ -155,7 +155,7 @@ def test_a_publication_is_accepted_or_waits_or_is_shed_or_refused() -> None:
         accepted = session.publish(publication, must_arrive=must_arrive)
         assert (accepted.outcome, accepted.wait) == (AdmissionOutcome.ACCEPTED, 0.5)
     store = applications.node.broker.store = EventStore(entries_max=1)
-    store.settled = lambda stored: iter(())  # others still need all of it
+    store.settled = lambda stored: []  # others still need all of it
     assert session.publish(memorized).outcome is AdmissionOutcome.ACCEPTED
     full = session.publish(memorized)
     assert full.outcome is AdmissionOutcome.WAIT and full.published is None

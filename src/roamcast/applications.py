@@ -19,7 +19,7 @@ Whether a publication is admitted is decided here, once for all gateways (`Appli
 """
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from enum import Enum
 from typing import Protocol, TypeAlias
 
@@ -196,17 +196,15 @@ class Applications:
         self._next_application += 1
         return session
 
-    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
-        """Of these memorized events, those that neither the mesh nor an application here waits for."""
-        settled, waiting = self.node.strategy.settled(stored), {one.event.id for one in self._waiting}
+    def settled(self, stored: list[StoredEvent]) -> list[StoredEvent]:
+        """Of these memorized events, those that neither the mesh nor an application here waits for. A full
+        store asks for each new event, so this makes no call that it can do without."""
+        settled, held_back = self.node.strategy.settled(stored), self.node.broker.held_back.held
         # as long as an application has not got an event, no client can be waiting for it
-        owed = [waiting, *self.owed]
-        held_back = self.node.broker.held_back
-        return (
-            one
-            for one in settled
-            if event_key(*one.event.id) not in held_back and not any(one.event.id in each for each in owed)
-        )
+        owed = [{one.event.id for one in self._waiting}, *self.owed] if self._waiting else self.owed
+        for each in owed:
+            settled = [one for one in settled if one.event.id not in each]
+        return [one for one in settled if event_key(*one.event.id) not in held_back] if held_back else settled
 
     def on_event(self, delivery: Delivery) -> None:
         """From the broker core, while a handler runs: queue the delivery until it ends."""
@@ -337,11 +335,12 @@ class ApplicationSession:
             if pressure.sheds(publication):
                 return Admission(AdmissionOutcome.SHED, why=pressure.why)
             return ADMITTED
-        unpromised = self._applications.node.unpromised  # MQTT promises nothing for a retained one of QoS 0
+        node = self._applications.node
+        unpromised = node.unpromised  # MQTT promises nothing for a retained one of QoS 0
         if unpromised and publication.lifetime and publication.attributes.get(FLAGS) != RETAINED:
             return Admission(AdmissionOutcome.REFUSED, why=unpromised)
         if publication.lifetime and not is_large:
-            why = self._applications.node.strategy.refuses(publication)
+            why = node.strategy.refuses(publication)
             if why:
                 return Admission(AdmissionOutcome.REFUSED, why=why)
         if pressure.refuses:

@@ -1,5 +1,4 @@
 import random
-from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -120,7 +119,7 @@ def test_whatever_the_order_of_arrival_every_node_ends_with_the_same(
 def test_a_store_that_others_wait_for_gives_up_only_what_is_settled() -> None:
     store = EventStore(entries_max=3)
     settled: set[int] = set()
-    store.settled = lambda stored: (one for one in stored if one.event.sequence in settled)
+    store.settled = lambda stored: [one for one in stored if one.event.sequence in settled]
     for sequence in range(3):
         store.keep(memorized(sequence), expires_at=100 + sequence, hops=0, now=0)
     assert not store.has_room(0, now=0)
@@ -132,7 +131,7 @@ def test_a_store_that_others_wait_for_gives_up_only_what_is_settled() -> None:
     assert store.has_room(0, now=ASKED_EVERY)
     later = 2 * ASKED_EVERY
     store = EventStore(entries_max=3)
-    store.settled = lambda stored: (one for one in stored if one.event.sequence in settled)
+    store.settled = lambda stored: [one for one in stored if one.event.sequence in settled]
     for sequence in range(3):
         store.keep(memorized(sequence), expires_at=later + 100 - sequence, hops=0, now=0)
     pushed_out = store.keep(memorized(3), expires_at=later + 200, hops=0, now=0)
@@ -145,7 +144,7 @@ def test_a_store_that_others_wait_for_gives_up_only_what_is_settled() -> None:
 
 def test_a_retained_event_takes_its_place_in_a_full_store() -> None:
     store = EventStore(entries_max=1)
-    store.settled = lambda stored: iter(())
+    store.settled = lambda stored: []
     store.keep(retained(1, 10), expires_at=100, hops=0, now=0)
     assert store.has_room(1, 0, store.superseded_by(retained(2, 11)))
     assert store.keep(retained(2, 11), expires_at=100, hops=0, now=0) == []
@@ -156,11 +155,10 @@ def test_a_full_store_asks_for_few_events_at_a_time_where_they_are_settled() -> 
     store = EventStore(entries_max=4 * ASKED_AT_ONCE)
     asked: list[int] = []
 
-    def settled(stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
-        entries = list(stored)
-        if len(entries) > 1:  # before one goes, it is asked for once more
-            asked.append(len(entries))
-        return (one for one in entries if one.event.sequence >= waited_for)
+    def settled(stored: list[StoredEvent]) -> list[StoredEvent]:
+        if len(stored) > 1:  # before one goes, it is asked for once more
+            asked.append(len(stored))
+        return [one for one in stored if one.event.sequence >= waited_for]
 
     waited_for = 0
     store.settled = settled
@@ -191,7 +189,7 @@ def test_an_event_that_is_waited_for_since_the_last_answer_stays() -> None:
     """Seed 5117: of two settled events one was pushed out, then the other became owed to a client."""
     store = EventStore(entries_max=2)
     waited_for: set[int] = set()
-    store.settled = lambda stored: (one for one in stored if one.event.sequence not in waited_for)
+    store.settled = lambda stored: [one for one in stored if one.event.sequence not in waited_for]
     for sequence in range(2):
         store.keep(memorized(sequence), expires_at=10**9 + sequence, hops=0, now=0)
     assert store.keep(memorized(2), 10**9 + 2, 0, now=0)[0].sequence == 0
@@ -221,9 +219,9 @@ def test_full_stores_never_wait_for_each_other_for_ever(
     stores = [EventStore(entries_max=entries_max) for _ in range(nodes)]
     for node, store in enumerate(stores):
         around = [had[one] for one in neighbours[node]]
-        store.settled = lambda stored, around=around: (
+        store.settled = lambda stored, around=around: [
             one for one in stored if all(one.event.id in each for each in around)
-        )
+        ]
         for number in range(entries_max):
             event = memorized(10 * node + number)
             store.keep(event, expires_at=10**12, hops=0, now=0)
@@ -251,10 +249,9 @@ def test_a_full_store_asks_for_a_part_at_a_time_where_nothing_is_settled() -> No
     settled: set[int] = set()
     asked: list[int] = []
 
-    def answer(stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
-        entries = list(stored)
-        asked.append(len(entries))
-        return (one for one in entries if one.event.sequence in settled)
+    def answer(stored: list[StoredEvent]) -> list[StoredEvent]:
+        asked.append(len(stored))
+        return [one for one in stored if one.event.sequence in settled]
 
     store = EventStore()
     for sequence in range(store.entries_max):

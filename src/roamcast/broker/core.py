@@ -384,8 +384,8 @@ class Broker:
     def _lacks_predecessor(self, event: Event) -> bool:
         if not self._gets_all or not 0 < event.after <= event.sequence:
             return False
-        predecessor = event_key(event.publisher, event.sequence - event.after)
-        return predecessor in self.held_back or predecessor not in self._seen
+        predecessor = event.publisher * PUBLISHER + event.sequence - event.after  # `event_key`
+        return predecessor in self.held_back.held or predecessor not in self._seen
 
     def _hold(self, event: Event, wait: Micros) -> bool:
         key, stored = event_key(*event.id), self.store.find(event.id)
@@ -406,7 +406,7 @@ class Broker:
 
     def _on_handed_over(self, event: Event) -> None:
         self.held_back.came(event.publisher, event.sequence)
-        if self.held_back:
+        if self.held_back.held:
             self.held_back.on_handed_over(event_key(*event.id))
 
     def _is_tried_again(self, event: EventKey) -> bool:

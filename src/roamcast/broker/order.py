@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from roamcast.broker.retained import FLAGS, is_retained
+from roamcast.broker.retained import FLAGS, RETAINED, is_retained
 from roamcast.broker.seen import EventKey
 from roamcast.broker.store import EventStore
 from roamcast.chunks import MARK
@@ -66,19 +66,21 @@ class OwnOrder:
 
     def after(self, publication: Publication, sequence: int, now: Micros) -> int:
         """How far back the predecessor is; 0: there is none."""
-        if not publication.lifetime or is_retained(publication):
+        chain = _chain(publication) if publication.lifetime else None
+        if chain is None:
             return 0
         if publication.attributes.get(MARK):
             return 1  # the chunk before
-        last = self._before(sequence, _chain(publication))
+        last = self._before(sequence, chain)
         return 0 if last is None or last.expires_at <= now else max(0, sequence - last.sequence)
 
     def published(self, event: Event | Publication, last: int, expires_at: Micros) -> None:
         """The event is kept. `last`: its number, or that of its last chunk."""
-        self._begun.pop(last, None)
-        if is_retained(event):
-            return
+        if self._begun:
+            self._begun.pop(last, None)
         chain = _chain(event)
+        if chain is None:
+            return
         before = self._last.get(chain)
         if before is None or before.sequence < last:
             self._last.renew(chain, LastPublished(last, expires_at))
@@ -86,10 +88,11 @@ class OwnOrder:
     def begin(self, frame: Publication, first: int, count: int, now: Micros) -> None:
         """A place for what has its numbers and is published later: a payload in so many chunks, a message
         that is not on the disk yet, or what an earlier boot has left. What is published meanwhile follows."""
-        if frame.lifetime and not is_retained(frame) and first not in self._begun:
+        chain = _chain(frame) if frame.lifetime else None
+        if chain is not None and first not in self._begun:
             last = first + count - 1
             is_again = last in self._given_up
-            before = self._given_up.pop(last) if is_again else self._before(first, _chain(frame))
+            before = self._given_up.pop(last) if is_again else self._before(first, chain)
             self.published(frame, last, now + frame.lifetime)
             self._begun[first] = before
 
@@ -122,7 +125,7 @@ class HeldBack:
         self._host = host
         self._store = store
         self._hand_over = hand_over
-        self._held: dict[EventKey, WaitingEvent] = {}  # in the order of arrival
+        self.held: dict[EventKey, WaitingEvent] = {}  # in the order of arrival
         self._count = self._bytes = 0  # of those that are no chunks
         self._followers: dict[EventKey, list[EventKey]] = {}
         self._first: BoundedDict[NodeId, int] = BoundedDict(PUBLISHERS_MAX, unreported)
@@ -130,10 +133,10 @@ class HeldBack:
         self.let_pass = 0
 
     def __contains__(self, event: object) -> bool:
-        return event in self._held
+        return event in self.held
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     def came(self, publisher: NodeId, sequence: int) -> None:
         """A memorized event of this publisher is here."""
@@ -148,19 +151,19 @@ class HeldBack:
         """Whether one more event of so many octets may wait."""
         count, octets = self._count + (size > 0), self._bytes + size
         return (
-            len(self._held) < HELD_MAX
+            len(self.held) < HELD_MAX
             and 2 * count <= self._store.entries_max
             and 2 * octets <= self._store.bytes_max
         )
 
     def make_room(self, size: int) -> None:
-        while self._held and not self.has_room(size):
-            self.pass_by(next(iter(self._held)))
+        while self.held and not self.has_room(size):
+            self.pass_by(next(iter(self.held)))
 
     def hold(self, event: EventKey, predecessor: EventKey, wait: Micros, size: int) -> None:
-        if not self._held:
+        if not self.held:
             self._host.set_timer(self._timer, self._host.now() + TICK)
-        self._held[event] = WaitingEvent(predecessor, self._host.now() + wait, size)
+        self.held[event] = WaitingEvent(predecessor, self._host.now() + wait, size)
         self._count += size > 0
         self._bytes += size
         self._followers.setdefault(predecessor, []).append(event)
@@ -168,8 +171,8 @@ class HeldBack:
     def pass_by(self, event: EventKey) -> None:
         """It goes without its predecessor; if that one is here and waits itself, both go, in their order."""
         self.let_pass += 1
-        while event in self._held:
-            event = self._held[event].predecessor
+        while event in self.held:
+            event = self.held[event].predecessor
         self.on_handed_over(event)  # as if it had come
 
     def on_handed_over(self, event: EventKey) -> None:
@@ -182,19 +185,23 @@ class HeldBack:
                 gone.append(follower)
 
     def _taken_out(self, event: EventKey) -> WaitingEvent:
-        held = self._held.pop(event)
+        held = self.held.pop(event)
         self._count -= held.size > 0
         self._bytes -= held.size
         return held
 
     def _on_tick(self) -> None:
         now = self._host.now()
-        for event in [event for event, held in self._held.items() if held.until <= now]:
-            if event in self._held:
+        for event in [event for event, held in self.held.items() if held.until <= now]:
+            if event in self.held:
                 self.pass_by(event)
-        if self._held:
+        if self.held:
             self._host.set_timer(self._timer, now + TICK)
 
 
-def _chain(event: Event | Publication) -> Chain:
-    return event.topic, event.attributes.get(FLAGS), event.destinations
+def _chain(event: Event | Publication) -> Chain | None:
+    """None: it has no place in the order."""
+    flags = event.attributes.get(FLAGS)
+    if type(flags) is int and flags >= RETAINED and is_retained(event):
+        return None
+    return event.topic, flags, event.destinations

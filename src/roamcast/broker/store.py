@@ -62,7 +62,7 @@ class StoredEvent:
             self.size += len(name) + len(value) if isinstance(value, str) else 8
 
 
-Settled: TypeAlias = Callable[[Iterable[StoredEvent]], Iterator[StoredEvent]]
+Settled: TypeAlias = Callable[[list[StoredEvent]], list[StoredEvent]]
 """Of these events, those that nobody waits for any more."""
 
 
@@ -92,7 +92,7 @@ class EventStore:
         self._newest: dict[str, StoredEvent] = {}  # of retained events, by topic
         self._from_before: dict[str, Order] = {}  # the newest that stood when this node started, by topic
         # Settled ones, as by the last answer, by hops; those that expire last first.
-        self._may_go: list[list[tuple[Micros, EventId]]] = [[] for _ in range(HOPS_MAX + 1)]
+        self._may_go: dict[int, list[tuple[Micros, EventId]]] = {}
         self._asked_at: Micros = -ASKED_EVERY  # for others than the first
         self._unasked: list[EventId] = []  # of the round in which all are asked for, part by part
 
@@ -157,8 +157,8 @@ class EventStore:
 
     def superseded_by(self, event: Event) -> EventId | None:
         """The event that is removed when this one is kept: the one before it of its topic."""
-        before = self._newest.get(event.topic) if supersedes(event) else None
-        if before is None or order_of(before.event) >= order_of(event):
+        before = self._newest.get(event.topic)
+        if before is None or not supersedes(event) or order_of(before.event) >= order_of(event):
             return None
         return before.event.id
 
@@ -223,13 +223,16 @@ class EventStore:
         """The settled event that would expire first, of those that came over so many hops or fewer."""
         assert self.settled is not None
         while True:
-            for queue in self._may_go[: over + 1]:
+            first: tuple[Micros, EventId] | None = None
+            for hops, queue in self._may_go.items():
+                if hops > over:
+                    continue
                 while queue:
                     entry = self._entries.get(queue[-1][1])
-                    if entry is not None and any(self.settled((entry,))):  # nobody waits for it since then
+                    if entry is not None and self.settled([entry]):  # nobody waits for it since then
+                        first = queue[-1] if first is None or queue[-1] < first else first
                         break
                     heapq.heappush(self._by_expiry, queue.pop())
-            first = min((queue[-1] for queue in self._may_go[: over + 1] if queue), default=None)
             if first is not None:
                 return first[1]
             if not self._find_settled(now, over):
@@ -241,7 +244,7 @@ class EventStore:
         assert self.settled is not None
         if now - self._asked_at < ASKED_EVERY:
             return False
-        for queue in self._may_go:
+        for queue in self._may_go.values():
             while queue:
                 heapq.heappush(self._by_expiry, queue.pop())
         asked: list[tuple[Micros, EventId]] = []
@@ -261,14 +264,15 @@ class EventStore:
             found = [entry for key in part if (entry := self._entries.get(key)) is not None]
             settled.update(one for one in self.settled(found) if not is_chunk(one.event))
         for entry in sorted(settled, key=lambda one: (one.expires_at, one.event.id), reverse=True):
-            self._may_go[min(entry.hops, HOPS_MAX)].append((entry.expires_at, entry.event.id))
-        return any(self._may_go[: over + 1])
+            queue = self._may_go.setdefault(min(entry.hops, HOPS_MAX), [])
+            queue.append((entry.expires_at, entry.event.id))
+        return any(queue and hops <= over for hops, queue in self._may_go.items())
 
     def forget_expired(self, now: Micros) -> None:
         for queue in (self._by_expiry, self._chunks_by_expiry):
             while queue and queue[0][0] <= now:
                 self._forget_if_expired(heapq.heappop(queue)[1], now)
-        for queue in self._may_go:
+        for queue in self._may_go.values():
             while queue and queue[-1][0] <= now:
                 self._forget_if_expired(queue.pop()[1], now)
 

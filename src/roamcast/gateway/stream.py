@@ -278,16 +278,16 @@ class FairStream(asyncio.Protocol, Generic[Item]):
 
     def _work(self) -> None:
         """Handle up to a slice of what is whole."""
-        pop = self._framer.pop
+        pop, time = self._framer.pop, self._loop.time
         count = 0
-        until = self._loop.time() + SLICE_SECONDS
+        until = time() + SLICE_SECONDS
         try:
             while count < SLICE and (item := pop()) is not None:
                 count += 1
                 self.on_item(item)
                 if self._held or self.is_closing:
                     break
-                if self._loop.time() > until:
+                if time() > until:
                     count = SLICE
         except WireError as error:
             count = SLICE

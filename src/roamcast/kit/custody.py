@@ -9,7 +9,7 @@ it, so the event stays with the node that offered it.
 Nothing is noted where the store asks nobody (`EventStore.settled`), as in a simulation.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 
 from roamcast.broker.store import ABSENT_WAIT, EventStore, StoredEvent, StoreFullError
@@ -63,12 +63,12 @@ class Custody:
             if stored is not None and node not in stored.had_by:
                 stored.had_by = (*stored.had_by[1 - HAD_MAX :], node)
 
-    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+    def settled(self, stored: list[StoredEvent]) -> list[StoredEvent]:
         """The events among these that no node still waits for."""
-        waited_for = self._waited_for()
-        for one in stored:
-            if not waited_for or not waited_for.difference(one.had_by, (one.event.publisher,)):
-                yield one
+        waited_for = self._waited_for() if self._present or self._absent else None
+        if not waited_for:
+            return stored
+        return [one for one in stored if not waited_for.difference(one.had_by, (one.event.publisher,))]
 
     def _waited_for(self) -> set[NodeId]:
         self._absent.expire(self._host.now())

@@ -12,7 +12,7 @@ sender's last beacon does not name it, or if it has just met somebody itself; an
 names all.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
@@ -148,7 +148,7 @@ class Audience(Newcomers):
         return self._node not in self._underlay.neighbours_of(sender) or bool(self.lately(now))
 
     def _all(self, now: Micros) -> list[NodeId]:
-        return self._underlay.neighbours() + self.lately(now)
+        return self._underlay.neighbours() + (self.lately(now) if self._met else [])
 
 
 class Spreading(MessageLayer):
@@ -211,7 +211,7 @@ class Spreading(MessageLayer):
     def seal_id(self, clear: Event) -> bytes | None:
         return b""  # every node gets every event
 
-    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+    def settled(self, stored: list[StoredEvent]) -> list[StoredEvent]:
         return self.repair.custody.settled(stored)
 
     def on_rider(self, neighbour: NodeId, rider: bytes) -> None:

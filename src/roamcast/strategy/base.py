@@ -6,7 +6,7 @@ and down; the opportunistic overlay talks to brokers several hops away and needs
 get local subscriptions and publications from the broker core and give arrived events back to it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from roamcast.broker.core import Broker, Subscription
@@ -110,11 +110,11 @@ class Strategy(Layer):
         """What brokers need to route an event whose content they cannot read; None: it cannot be routed."""
         return None
 
-    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
+    def settled(self, stored: list[StoredEvent]) -> list[StoredEvent]:
         """Of these memorized events, those that a full store may push out: no node that this one knows still
         waits for them. For a strategy that does not know who has what: all but this node's own, which perhaps
         nobody else has."""
-        return (one for one in stored if one.hops)
+        return [one for one in stored if one.hops]
 
     def overlay_paths(self) -> Iterable[tuple[NodeId, ...]] | None:
         """The paths that events would take now, as this node knows them: for studies of overlays (sampled by

@@ -2,8 +2,7 @@
 
 import asyncio
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -14,7 +13,7 @@ from tests.gateway.mqtt.harness import Served, in_loop, serving, until
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.broker.store import EventStore, StoredEvent
-from roamcast.event import EventId
+from roamcast.event import EventId, Publication
 from roamcast.gateway.mqtt import connection
 from roamcast.gateway.mqtt.packets.values import V3_1_1, V5, Publish
 from roamcast.gateway.mqtt.sessions.session import OwedEvents
@@ -28,8 +27,8 @@ class Awaited:
 
     is_there = False
 
-    def settled(self, stored: Iterable[StoredEvent]) -> Iterator[StoredEvent]:
-        return iter(stored) if self.is_there else iter(())
+    def settled(self, stored: list[StoredEvent]) -> list[StoredEvent]:
+        return stored if self.is_there else []
 
 
 def node_that_keeps(entries: int) -> tuple[StandAloneNode, Awaited]:
@@ -184,13 +183,31 @@ async def test_what_a_full_store_is_asked_costs_the_same_whoever_is_absent() -> 
             for number in range(200):
                 await writer.publish("a", b"%d" % number, 1)
             stored = node.node.broker.store.standing(node.now())
-            assert not list(node.applications.settled(stored)), "every session waits for all of them"
+            assert not node.applications.settled(stored), "every session waits for all of them"
             sessions_of, owed = server.listener.sessions, server.listener.sessions.owed
             tables = (sessions_of._sessions, owed._clients, owed._since)
             sessions_of._sessions, owed._clients, owed._since = (Unread(table) for table in tables)
-            costs.append(steps(partial(deque, node.applications.settled(stored))))
+            costs.append(steps(partial(node.applications.settled, stored)))
             sessions_of._sessions, owed._clients, owed._since = tables
     assert costs[0] == costs[1] > len(stored)
+
+
+def test_a_full_store_asks_about_an_event_in_few_calls() -> None:
+    """It does so twice for each new event, and a store of events that all have had is always full."""
+    node, calls = StandAloneNode(), 0
+    node.applications.owed.append(OwedEvents(lambda: 0))
+    node.applications.open(lambda delivery: None).publish(Publication(lifetime=SECOND))
+    stored = node.node.broker.store.standing(node.now())
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    settled = list(node.applications.settled(stored))
+    sys.setprofile(None)
+    assert settled == stored
+    assert calls <= 8
 
 
 @in_loop
@@ -222,7 +239,7 @@ async def test_a_message_is_refused_once_its_record_is_gone_from_the_disk(tmp_pa
     storage = NodeStorage(LocalDisk(), tmp_path / "state.db")
     node = HeldDisk(storage=storage, strategy="epidemic")
     store = EventStore(entries_max=1)
-    store.settled = lambda stored: iter(())
+    store.settled = lambda stored: []
     async with serving(node=node) as server:
         client = await server.client5("pub", expiry=1_000)
         other = await server.client("other")
