@@ -181,8 +181,7 @@ class LoadBalancing(Adaptor):
 
     Half, as the paper has it: fewer relocations than one after the other. Where no broker has room for that,
     half of it, and so on to the smallest modulator alone: else one would stay overloaded although another has
-    room. A broker that found nobody tries again as soon as the topology changes (2.2): a new broker may have
-    room."""
+    room. A broker that found nobody tries again when the topology changes (2.2): a new broker may have it."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
