@@ -52,6 +52,14 @@ def serving(node: StandAloneNode, path: Path) -> Iterator[Path]:
     thread.join()
 
 
+def test_a_subscription_that_has_no_position_yet_ends_in_time_too(socket: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place.json"
+    place.write_text('{"lat": 147, "lon": 8}')
+    words = f"subscribe --near 500 --position {place} --seconds 0.2 --socket {socket}"
+    ended = CliRunner().invoke(app, words.split())
+    assert (ended.exit_code, ended.stdout) == (0, "")
+
+
 def test_publish_says_the_event_and_subscribe_shows_what_is_kept(socket: Path) -> None:
     words = "publish --topic alarm/fire --attribute level=5 --attribute place=mill --payload smoke"
     published = CliRunner().invoke(app, [*words.split(), "--lifetime", "60", "--socket", str(socket)])

@@ -161,12 +161,12 @@ def subscribe(
 
     async def listen(client: Client) -> None:
         shown = 0
-        async with client.subscribe(**given, modulator=function, near=near, position=position) as messages:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    while count is None or shown < count:
-                        show(await messages.next())
-                        shown += 1
+        subscription = client.subscribe(**given, modulator=function, near=near, position=position)
+        with suppress(TimeoutError):  # the first position may be waited for as well
+            async with asyncio.timeout(seconds), subscription as messages:
+                while count is None or shown < count:
+                    show(await messages.next())
+                    shown += 1
 
     if on_lost is None:
         place.run("roamcast subscribe", listen)
