@@ -122,7 +122,7 @@ class LargePublication:
         self._is_queued = False
 
     def add(self, pieces: Iterable[bytes | memoryview]) -> None:
-        """The next octets, cut as chunks are."""
+        """Add the next octets of the payload; they are cut where chunks end."""
         self.waiting.extend(pieces)
         if not self._is_queued:
             self._is_queued = True

@@ -141,7 +141,7 @@ def _load(name: str, folder: Path, origin: str | None = None) -> Plugin:
 
 
 def _imported(plugin: Plugin, root: str, path: Path) -> list[tuple[Registry[Any, Any, Any], str]]:
-    """As the import system does, but from this path and no other."""
+    """Import a module as the import system does, but from this path only."""
     search = [str(path.parent)] if path.name == "__init__.py" else None
     spec = importlib.util.spec_from_file_location(root, path, submodule_search_locations=search)
     assert spec is not None and spec.loader is not None

@@ -302,7 +302,7 @@ def _origin_of_points(points: list[EntryPoint]) -> str:
 
 
 def loaded(place: Any) -> Any:
-    """What a place `module:attribute` names; anything else as it is."""
+    """The object that a text `module:attribute` names; anything else is returned as it is."""
     if not isinstance(place, str):
         return place
     module, _, attribute = place.partition(":")

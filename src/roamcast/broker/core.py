@@ -246,8 +246,8 @@ class Broker:
         """The event is here: keep it if it is memorized (unless that is done), hand it over if someone wants
         it. False if it should be kept and cannot be: for this node it stays new (`observe`).
 
-        A real-time event from before this node's boot is refused: subscriptions of then are gone, and
-        after a restart nobody remembers whether it was handed over before the crash.
+        A real-time event from before this node's boot is refused: the subscriptions of that time are gone,
+        and after a restart nobody remembers whether it was handed over before the crash.
         """
         if self._on_arrival is not None:
             self._on_arrival(event, hops, age)

@@ -147,7 +147,7 @@ class EventStore:
         return 2 * self._count > self.entries_max or 2 * self._bytes > self.bytes_max
 
     def standing(self, now: Micros) -> list[StoredEvent]:
-        """What is kept and has not expired, oldest arrival first."""
+        """The kept events that have not expired, oldest arrival first."""
         self.forget_expired(now)
         return list(self._entries.values())
 

@@ -54,7 +54,7 @@ def publication(
 
 
 class PublicationKeywords(TypedDict, total=False):
-    """Those of `publication`, as the type of `**keywords`."""
+    """The keywords of `publication`, as a type for `**keywords`."""
 
     topic: str
     attributes: Mapping[str, Value] | None

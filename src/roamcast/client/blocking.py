@@ -96,7 +96,7 @@ def each_request(
 def entered(
     method: Callable[Concatenate[Wrapped, Arguments], AbstractAsyncContextManager[ClientSubscription]],
 ) -> Callable[Concatenate[Blocking[Wrapped], Arguments], AbstractContextManager["BlockingSubscription"]]:
-    """A block in which the other's subscription stands."""
+    """A context manager that holds a subscription of the asyncio client."""
 
     @wraps(method)
     @contextmanager

@@ -1,6 +1,6 @@
 """One node's exchanges: what its gateways ask, and what it answers by itself.
 
-Deliveries that are addressed to the node, or speak of receipts, pass by here (`Applications.intercept`).
+Deliveries that are addressed to the node, or are about receipts, come here first (`Applications.intercept`).
 Replies and receipts go to their inquiries, and a publisher's "enough" to the receipts that wait; applications
 see none of them.
 """

@@ -127,7 +127,8 @@ class WantEvents(WireMessage, frozen=True, tag=4):
 
 
 class HadEvents(WireMessage, frozen=True, tag=5):
-    """For a neighbour whose digest named these events: the sender has had them, and holds them no more."""
+    """For a neighbour whose digest named these events: the sender has had them, and does not hold them any
+    more."""
 
     name = "had"
 

@@ -207,5 +207,5 @@ def trace_overflow(host: Host, message: str, bound: str, event: EventId | None =
 
 
 def overflow_traced(host: Host, message: str, bound: str) -> Callable[[object, object], object]:
-    """For a bounded table (`tables.py`) whose evicted entries lose no event."""
+    """An `on_evicted` for a bounded table (`tables.py`) whose evicted entries lose no event."""
     return lambda key, value: trace_overflow(host, message, bound)

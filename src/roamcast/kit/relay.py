@@ -48,7 +48,7 @@ class Relay(Generic[Key, Item]):
         return True
 
     def find(self, key: Key) -> Item | None:
-        """What waits under this key."""
+        """The item that waits under this key."""
         waiting = self._waiting.get(key)
         return None if waiting is None else waiting.item
 

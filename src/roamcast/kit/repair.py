@@ -197,7 +197,7 @@ class RecentCopy(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a neighbour holds, as it says."""
+    """What a neighbour says that it holds."""
 
     fingerprint: bytes
     since: Micros  # of real-time events: its boot, or long ago

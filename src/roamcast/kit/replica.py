@@ -50,7 +50,7 @@ class Replica(Generic[Key, Record]):
         return True
 
     def newer_than(self, theirs: Mapping[Key, int]) -> list[Key]:
-        """What a node with these versions lacks."""
+        """The records that a node with these versions lacks."""
         return [key for key, record in self.records.items() if record.version > theirs.get(key, -1)]
 
     def older_than(self, theirs: Mapping[Key, int]) -> list[Key]:

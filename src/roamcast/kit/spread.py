@@ -59,7 +59,7 @@ class SpreadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     allowed_beacon_loss: Annotated[int, msgspec.Meta(ge=0, le=100)] = 2  # beacons in a row
 
     def underlay_options(self) -> dict[str, Any]:
-        """For `beacons`, which this strategy runs on."""
+        """The options of `beacons`, which this strategy runs on."""
         own = {"interval": self.beacon_interval, "allowed_loss": self.allowed_beacon_loss}
         return {**own, "prompt": True, "brief": True}
 

@@ -368,7 +368,8 @@ class Unframer(Generic[Message]):
             raise UnreadableMessageError("client message", 0, error.problem, _request_in(octets)) from None
 
     def _pass_over(self, at: int, length: int) -> None:
-        """Once the beginning is here, which has the request's number."""
+        """Pass over a message that is too long, once its beginning is here, which has the request's
+        number."""
         data = self._data
         if len(data) - at < BEGINNING_BYTES:
             return

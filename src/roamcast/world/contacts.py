@@ -39,7 +39,7 @@ class ContactPlan:
         *,
         directed: bool = False,
     ) -> "ContactPlan":
-        """From rows in any order; overlapping and adjacent intervals of a pair are joined."""
+        """A plan from rows in any order; overlapping and adjacent intervals of a pair are joined."""
         table = np.array(rows, dtype=np.int64).reshape(-1, 4)
         return joined(nodes, table[:, 0], table[:, 1], table[:, 2], table[:, 3], directed=directed)
 

@@ -362,7 +362,7 @@ def _slots_in(bits: int) -> Iterator[int]:
 
 
 def _select(values: Any, bits: int) -> list[Any]:
-    """Those of a list or numpy array whose bits are set."""
+    """The items of a list or numpy array whose bits are set."""
     if not isinstance(values, list):
         import numpy as np
 

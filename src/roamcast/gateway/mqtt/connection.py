@@ -67,7 +67,7 @@ _ANSWERS = {1: PacketType.PUBACK, 2: PacketType.PUBREC}
 
 
 class ConnectGrant(NamedTuple):
-    """What a CONNECT was granted."""
+    """What the node has granted to a CONNECT."""
 
     session: MqttSession
     stood_before: bool

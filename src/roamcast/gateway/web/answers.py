@@ -81,7 +81,7 @@ def user_in(authorization: str | None) -> tuple[str, bytes] | None:
 
 
 def security_headers(host: str | None) -> list[tuple[str, str]]:
-    """For every answer. `host` is one that `knows_host` has accepted."""
+    """The security headers of every answer. `host` is one that `knows_host` has accepted."""
     # 'self' covers WebSockets in current browsers; older ones need them by name.
     sockets = f" ws://{host} wss://{host}" if host else ""
     policy = (

@@ -325,7 +325,7 @@ class WebConnection(FairStream[Parsed]):
         self._go_ahead()
 
     def _go_ahead(self) -> None:
-        """Once the body of a POST is whole."""
+        """Handle the request, once the body of a POST is whole."""
         from roamcast.gateway.web.plain import EVENT_STREAM, PlainClient
 
         wish, body = self._plain, self._web.body

@@ -107,7 +107,7 @@ class Grouping(NamedTuple):
 def cost_of(
     k: int, groups: pa.Table, matched: int, reached: int, refreshes: dict[str, int], model: CostModel
 ) -> GroupingCost:
-    """Of one number of groups: `groups` as `grouping_job.GROUPS`, `refreshes` of each run."""
+    """The cost of one number of groups: `groups` as `grouping_job.GROUPS`, `refreshes` of each run."""
     sizes: dict[int, int] = {}
     control = 0
     for row in groups.to_pylist():

@@ -55,7 +55,7 @@ class LeagueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     brokers: Chosen | None = None
 
     def settings(self) -> dict[str, Any]:
-        """What it sets in every scenario."""
+        """What the entry sets in every scenario."""
         tables = {"strategy": self.strategy, "underlay": self.underlay, "roles.brokers": self.brokers}
         return {key: msgspec.to_builtins(value) for key, value in tables.items() if value is not None}
 

@@ -148,7 +148,7 @@ def archive(
 
 
 def additions(folder: "str | Path | Storage") -> list[Addition]:
-    """What an archive is made of."""
+    """The additions that an archive is made of."""
     storage = Storage.open(folder)
     found = []
     for name in storage.files():

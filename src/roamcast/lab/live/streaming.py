@@ -1,9 +1,9 @@
 """`watch`: delivery, latency and traffic per window of time while nodes are still writing.
 
-Segments come into a folder. Each pass takes those that are new, oldest first, whosever they are, so that the
-nodes of a network advance together. The state of the open windows of each run (`windows.py`) gives the
-figures of each window that changed; they replace the window's row in `out/windows`. The mesh of each run
-(`mesh.py`) stands in `out/mesh`. What was not counted stands in `out/unread`, with file and reason.
+Segments come into a folder. Each pass takes the new ones of all nodes, oldest first, so that the nodes of a
+network advance together. The state of the open windows of each run (`windows.py`) gives the figures of each
+window that changed; they replace the window's row in `out/windows`. The mesh of each run (`mesh.py`) stands
+in `out/mesh`. What was not counted stands in `out/unread`, with file and reason.
 
 Exactly once: `out/state` has the state of all runs and which segments are in it, in one file that is written
 last. A pass that was interrupted at any moment is done again from the state before it; it gives the same
@@ -66,7 +66,7 @@ class WatchedMesh(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `out` was made for."""
+    """The settings that the output folder was made with."""
 
     folder: str
     window: Micros
@@ -82,7 +82,7 @@ class EndedRun(msgspec.Struct, frozen=True):
 
 
 class WatchState(msgspec.Struct):
-    """What a pass begins with."""
+    """The state that a pass begins with."""
 
     read: dict[str, list[tuple[int, int]]] = {}  # by `node-boot`, ranges of the numbers of segments, sorted
     runs: dict[str, RunWindows] = {}  # by strategy and run

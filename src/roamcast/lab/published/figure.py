@@ -219,7 +219,7 @@ class PublishedFigure:
         return {profile: self._made(profile, self.settings(profile)) for profile in PROFILES}
 
     def _made(self, name: str, profile: Profile) -> Experiment:
-        """What it runs, checked: every cell of it."""
+        """The experiment of a profile, with every cell checked."""
         # No published number is about the limit: it is not computed, unless a figure asks for it.
         tables, seeds = with_settings(self.file.scenario, [("limit.events", 0), *profile.set.items()]), None
         if self.file.study is not None:

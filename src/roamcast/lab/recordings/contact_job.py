@@ -79,7 +79,7 @@ class TwoPlaces(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """What a bucket holds."""
+    """The content of a bucket."""
 
     bucket: int
     knots: int

@@ -146,7 +146,7 @@ def differences(sweep: ReportedSweep) -> Markup:
 
 
 def _found(rows: Sequence[Comparison]) -> list[Markup]:
-    """What was found in front, the whole list behind a fold."""
+    """The significant differences first, then the whole list, folded."""
     found = [row for row in rows if row.corrected is not None and row.corrected < SIGNIFICANT]
     front = [
         _comparison_table(found, with_place=False)

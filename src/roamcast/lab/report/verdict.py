@@ -61,7 +61,7 @@ def octets_per_delivery(results: Results, cell: int) -> dict[int, float]:
 
 
 def judge(results: Results, layout: CellLayout, place: Mapping[str, int]) -> PlaceVerdict | None:
-    """None where fewer than two strategies have a delivery ratio."""
+    """The verdict; None where fewer than two strategies have a delivery ratio."""
     served, samples = [], {}
     measured = [cell for cell in layout.matching(place) if results.values(WHOLE, cell)]
     metric = LIMITED if all(results.values(LIMITED, cell) for cell in measured) else WHOLE
@@ -140,7 +140,7 @@ def sentences(whole: PlaceVerdict, places: Sequence[PlaceVerdict], compared: str
 
 
 def _chance(whole: PlaceVerdict, near: Sequence[str]) -> list[str]:
-    """What of the winner's lead is beyond chance."""
+    """How much of the winner's lead is more than chance, in words."""
     sure: list[str] = []
     unsure: list[str] = []
     for name, p in whole.apart.items():

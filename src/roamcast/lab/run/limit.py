@@ -155,7 +155,7 @@ def _served(pairs: Iterable[Expected], delivered: Mapping[NodeId, Micros], until
 
 
 def spread_evenly(count: int, wanted: int) -> list[int]:
-    """At most so many of `count` places, at equal distances."""
+    """At most so many of `count` places, evenly spread."""
     taken = min(count, wanted)
     return [(2 * place + 1) * count // (2 * taken) for place in range(taken)]
 

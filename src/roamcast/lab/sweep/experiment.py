@@ -90,7 +90,7 @@ class Experiment:
         return simulate(scenario_from(self.tables, base, plan.settings, loads_modules=False))
 
     def metrics(self) -> tuple[str, ...]:
-        """What every run is measured by."""
+        """The metrics that every run is measured by."""
         return tuple(METRICS)
 
     def redefined(self) -> Collection[str]:

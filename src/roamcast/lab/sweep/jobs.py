@@ -192,7 +192,7 @@ def _failed(plan: RunPlan, error: str, seconds: float, attempt: int) -> RunRecor
 
 @cache
 def _settle() -> None:
-    """Once per worker process, when all modules are loaded."""
+    """Prepare a worker process: called once, when all modules are loaded."""
     pa.set_cpu_count(1)  # the other cores have runs of their own
     pa.set_io_thread_count(1)
     # Spark's workers collect garbage after every task: 80 ms spent on modules that are never garbage.

@@ -70,7 +70,7 @@ class Inputs:
         self._open = True
 
     def close(self) -> None:
-        """From here on nothing reaches a layer."""
+        """Stop: from here on nothing reaches a layer."""
         self._open = False
 
     def handle(self, handler: Callable[..., None], *arguments: object) -> None:

@@ -312,7 +312,7 @@ class LiveNode:
             return None
 
     def _open_air(self) -> LiveOpenAir | None:
-        """For an underlay whose options say that it speaks with foreign daemons."""
+        """The interfaces of an underlay that speaks with foreign daemons, if its options say that it does."""
         options = self.config.underlay_options
         if not isinstance(options, OpenOptions) or not options.open:
             return None

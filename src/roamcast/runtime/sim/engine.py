@@ -43,7 +43,8 @@ class Engine:
             self._put_off((time, number, action, argument))
 
     def take_number(self) -> int:
-        """The place, among those of one instant, of an action that `at_number` schedules, now or later."""
+        """Reserve a place among the actions of one instant, for an action that `at_number` schedules now or
+        later."""
         self._number = number = self._number + 1
         return number
 

@@ -50,7 +50,7 @@ class RadioLinks:
         return bool(self.reach[sender] >> receiver & 1)
 
     def neighbours(self, node: NodeId) -> list[NodeId]:
-        """Those with a working link in both directions, in increasing order."""
+        """The nodes with a working link in both directions, in increasing order."""
         return list(self.members[self._near[node]])
 
     def distance(self, node: NodeId, to: NodeId) -> int | None:

@@ -102,7 +102,8 @@ class ConsistencyCheck(Part):
         return self.inherited.pop(item, 0) > self._host.now()
 
     def check_one(self, broker: NodeId, *, must_answer: bool = False) -> None:
-        """Check with one broker. It answers in any case where the end of a check-out waits for it."""
+        """Check with one broker. Where the end of a check-out waits for the answer, the broker answers even
+        if the tables are equal."""
         check = self._check(must_answer or self._is_prompt, broker)
         self._messenger.ride(check, broker, at_once=check.answer)
 

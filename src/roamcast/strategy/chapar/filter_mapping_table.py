@@ -294,7 +294,7 @@ class IdentifierRows:
             self._place(row, last)
 
     def lookup(self, event_id: int) -> NodeVector:
-        """The union over the identifiers all of whose bits the event has."""
+        """The union of the subscribers of all identifiers whose bits the event has."""
         count, np = len(self._identifiers), self._numpy
         extra = self._buffers[0][:count]
         for number, (column, word) in enumerate(zip(self._columns, self._words(~event_id), strict=True)):

@@ -189,7 +189,7 @@ class Inbox:
         return bool(self._held)
 
     def kept(self) -> list[Memo]:
-        """What is kept and has not expired, in order."""
+        """The kept events that have not expired, in order."""
         return self._kept.entries()
 
     def waiting(self) -> list[EventId]:

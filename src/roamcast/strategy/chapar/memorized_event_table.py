@@ -138,7 +138,7 @@ class EventTable:
         return [self._entries[key] for key in sorted(self._entries)]
 
     def known(self) -> list[EventId]:
-        """What is kept and what was pushed out, in order."""
+        """The events that are kept or were pushed out, in order."""
         return sorted([*self._entries, *self._pushed_out])
 
     def missing(self, now: Micros) -> list[EventId]:

@@ -7,10 +7,10 @@ compares that with its own filters, so it also finds events that it was not sent
 looked them up did not know its subscription yet.
 
 A broken link is noticed after three missing HELLOs. Until then the neighbour at its end gets nothing of what
-this node broadcasts, and nothing shows it. So a node that has lost a neighbour asks another one for word of
-what was there lately (a `Request` for nothing), and one whose HELLO is overdue gets an event by unicast,
-which shows whether the link stands (`event_multicasting.py`). Neither on a medium that is full (`is_calm`),
-because it would stay so.
+this node broadcasts, and nothing shows it. So a node that has lost a neighbour asks another one which events
+it had lately (an empty `Request`), and one whose HELLO is overdue gets an event by unicast, which shows
+whether the link stands (`event_multicasting.py`). Neither on a medium that is full (`is_calm`), because it
+would stay so.
 
 Link state takes a moment to learn of a new link. So a new neighbour is told of what this node has had lately,
 broadcast by it or not, and of what it publishes meanwhile. A node that gets an event late from a new

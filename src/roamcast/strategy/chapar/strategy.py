@@ -140,8 +140,8 @@ class Chapar(MessageLayer, Strategy):
     # Private.
 
     def _on_request(self, sender: NodeId, request: Request) -> None:
-        """For real-time events that were broadcast lately, and for what the tables hold; for nothing: for
-        word of what was here lately."""
+        """For real-time events that were broadcast lately, and for what the tables hold; an empty one asks
+        which events were here lately."""
         if not request.events and not request.subscribers:
             self._recapitulation.on_inquiry(sender)
         kept = tuple(key for key in request.events if not self._recapitulation.answer(sender, EventId(*key)))

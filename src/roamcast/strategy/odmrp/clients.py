@@ -216,7 +216,7 @@ class ClientService:
         return any(client.wants(event) for client in self._clients.values())
 
     def named(self, nodes: Sequence[NodeId]) -> list[NodeId]:
-        """Those of the nodes that are clients of this broker."""
+        """The nodes among these that are clients of this broker."""
         return [node for node in nodes if node in self._clients]
 
     def __len__(self) -> int:

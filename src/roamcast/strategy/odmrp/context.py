@@ -117,7 +117,7 @@ class MeshContext:
         return UNGROUPED if members else 0
 
     def wanting(self, members: Mapping[NodeId, int], digest: bytes) -> list[NodeId]:
-        """Those that may want an event."""
+        """The members that may want an event."""
         return list(members)
 
     # Soft state.

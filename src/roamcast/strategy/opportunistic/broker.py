@@ -3,7 +3,7 @@
 A broker that was made at run time retires in this order, so that nothing is lost: it takes no clients any
 more (`FULL`), its adaptors give the clients away by handoffs, its producers publish elsewhere, what it has to
 do and to deliver is done; then it gives memorized events to its nearest neighbour, and once all letters are
-confirmed, or a row's lifetime is over, its row says that it is a broker no more.
+confirmed, or a row's lifetime is over, its row says that it is no broker any more.
 """
 
 from collections.abc import Callable, Iterator
@@ -246,8 +246,8 @@ class Retirement(NodePart):
 
 
 def answer_for_no_broker(shared: SharedParts, sender: NodeId, message: Letter) -> None:
-    """What a node that is a broker no more says to those who have not heard of it. Events go back to their
-    clients; whoever waits for an answer gets it, and whoever looks for a client is led on."""
+    """What a node that is no broker any more answers to those who have not heard of that. Events go back to
+    their clients; whoever waits for an answer gets it, and whoever looks for a client is led on."""
     write = shared.post.write
     match message:
         case AttachLetter() | Here():

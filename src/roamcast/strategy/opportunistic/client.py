@@ -219,7 +219,7 @@ class ClientSide(NodePart):
             self._home_lost.after(self._home_timeout())
 
     def on_broker_row(self, broker: NodeId, row: BrokerRow) -> None:
-        """News of a broker; of our home, it may be that it knows us no more."""
+        """News of a broker; our home may say that it does not know us any more."""
         if broker != self.home or broker == self._host.node:
             return
         if row.is_over:

@@ -41,7 +41,7 @@ class EventCopy(msgspec.Struct, frozen=True, gc=False):
 
 
 class FloodBase(msgspec.Struct, frozen=True, gc=False):
-    """What a flooded copy says beside: see `Flooded`."""
+    """What a flooded copy says beside its event: see `Flooded`."""
 
     base: int
     direct: tuple[NodeId, ...]

@@ -323,7 +323,7 @@ def _frames(waiting: list[Parcel]) -> list[list[Parcel]]:
 
 
 def _fitting(parcels: Iterable[tuple[NodeId, Parcel]]) -> list[list[tuple[NodeId, Parcel]]]:
-    """In frames of a good length."""
+    """The envelopes, divided into frames of a good length."""
     waiting = list(parcels)
     if len(waiting) < 2:
         return [waiting] if waiting else []

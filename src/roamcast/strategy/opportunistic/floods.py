@@ -145,7 +145,7 @@ class Floods(NodePart):
             self._messenger.send(flooded, own=event.publisher == self._host.node)
 
     def _flooded(self, event: EventId) -> Flooded | None:
-        """As it is sent now; None if it was given up."""
+        """The copy as it is sent now; None if it was given up."""
         copy, flood = self._copies.find(event), self._copies.flood(event)
         if copy is None or flood is None:
             return None

@@ -357,7 +357,7 @@ class Homes(NodePart):
         self._deliver(client, delivery.event, delivery.age, delivery.hops, delivery.subscription)
 
     def salvage(self, consumer: NodeId, delivery: Deliver) -> None:
-        """A delivery that the client has not got from the home before goes to its home of now."""
+        """A delivery that the client has not got from its previous home goes to its present home."""
         client, known = self.clients.get(consumer), self._consumers.find(consumer)
         if client is not None:
             self.redeliver(client, delivery)

@@ -139,7 +139,7 @@ class RingAnswer(WireMessage, frozen=True, tag=51):
 class BrokerRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One broker's neighbours and their distances in hops, one after the other (BTT), and its line of the
     Broker Information Table: `load` in hundredths of its capacity, how many `producers` are at home there.
-    `ring` is how far it looked. `boot` counts its starts; `is_over`: it is a broker no more."""
+    `ring` is how far it looked. `boot` counts its starts; `is_over`: it is no broker any more."""
 
     links: Annotated[tuple[Count, ...], msgspec.Meta(max_length=510)]
     ring: Count = 0
@@ -281,7 +281,7 @@ class Skip(GenerationLetter, frozen=True, tag=23):
 
 
 class Returned(Letter, frozen=True, tag=27):
-    """An event that was given to a node that is a broker no more: its client publishes it elsewhere."""
+    """An event that was given to a node that is no broker any more: its client publishes it elsewhere."""
 
     publication: PublishLetter
 
@@ -316,7 +316,8 @@ class CarryLetter(EventLetter, frozen=True, tag=16):
 
 
 class BundledCarry(Letter, frozen=True, tag=19):
-    """A `CarryLetter` in a bundle that has its event beside, at this place: others carry the same event."""
+    """A `CarryLetter` in a bundle, without its event: several letters carry the same one, which the bundle
+    holds once, at this place."""
 
     place: Count
     age: Count
@@ -351,7 +352,7 @@ class Fetch(ReaderLetter, frozen=True, tag=17):
 
 class Head(ReaderLetter, frozen=True, tag=18):
     """Of a producer, the consumer's events until `until` have been sent. `is_all`: and those that have not
-    come are not to be had any more."""
+    come will not come any more."""
 
     until: Count
     is_all: bool

@@ -115,7 +115,7 @@ class Places:
     """The modulators of a broker's clients."""
 
     def __init__(self, meter: Meter, on_failure: "Callable[[HomeClient, int, str], None]") -> None:
-        """`on_failure` gets the client, the subscription and what is wrong; the modulator runs no more."""
+        """`on_failure` gets the client, the subscription and what is wrong; the modulator is stopped."""
         self._guard = Guard(meter)
         self._on_failure = on_failure
 

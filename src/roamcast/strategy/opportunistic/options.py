@@ -95,7 +95,7 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
                 raise ScenarioError("strategy.options.capacities", f"has {key!r}; allowed: numbers of nodes")
 
     def nodes_named(self) -> Iterator[tuple[str, NodeId]]:
-        """For the check that they are there."""
+        """The nodes that the options name, so that it can be checked that they exist."""
         if not isinstance(self.directory, str):
             yield "directory", self.directory
         if not isinstance(self.willing, str):

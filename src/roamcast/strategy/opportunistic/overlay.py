@@ -436,7 +436,7 @@ class Topology:
         return self._rows.get(broker)
 
     def is_broker(self, node: NodeId) -> bool:
-        """Whether a node is known as a broker, and has not said that it is one no more."""
+        """Whether a node is known as a broker, and has not said that it stopped being one."""
         row = self._rows.get(node)
         return row is not None and not row.is_over
 

@@ -68,7 +68,7 @@ class EventReader:
         cursors: Iterable[tuple[NodeId, int]] = (),
     ) -> None:
         """Wants nothing that was published before `since`; `on_next` gets each event in its turn, `on_early`
-        one that has to wait for it: whoever sent it holds it no more."""
+        each that has to wait for its turn: its sender does not hold it any more."""
         self.consumer = consumer
         self.is_modulated = is_modulated
         self.mark = mark(consumer, is_modulated)
@@ -108,7 +108,7 @@ class EventReader:
         self._advance(producer, now)
 
     def on_head(self, producer: NodeId, until: int, now: Micros, *, is_all: bool) -> None:
-        """Events until then have been sent. `is_all`: what has not come is not to be had."""
+        """Events until then have been sent. `is_all`: what has not come will not come."""
         cursor = self.cursors.get(producer, -1)
         if until <= cursor:
             return
@@ -135,7 +135,7 @@ class EventReader:
             self._due[producer] = min((early.due for early in left), default=NEVER)
 
     def take_waiting(self) -> list[Early]:
-        """What came too early, for whoever reads on."""
+        """Take the events that came too early, for the reader that goes on elsewhere."""
         waiting = [early for theirs in self._waiting.values() for _, early in sorted(theirs.items())]
         self._waiting.clear()
         self._due.clear()

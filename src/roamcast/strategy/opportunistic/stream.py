@@ -355,7 +355,7 @@ class LetterPost:
     # Whose turn it is to be sent a repeat.
 
     def _rests(self, outgoing: OutgoingStream) -> None:
-        """It owes us no confirmation any more, or we wait for none."""
+        """The peer owes us no confirmation any more, or we do not wait for one."""
         if outgoing.is_repeating:
             outgoing.is_repeating = False
             self._repeating -= 1

@@ -65,7 +65,7 @@ class LinkTuple:
         return deadline if self.quality is None else min(deadline, self.quality.silent_at)
 
     def accept_or_reject(self, now: Micros, hold: Micros) -> None:
-        """What the quality says by now (section 14.2)."""
+        """Accept or reject the link by its present quality (section 14.2)."""
         assert self.quality is not None
         if not self.quality.is_pending:
             if self.lost_until == PENDING:

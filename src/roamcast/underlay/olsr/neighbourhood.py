@@ -225,7 +225,7 @@ class Neighbourhood:
         return sorted(reached - set(self.neighbours.table) - {self._own})
 
     def reached(self, now: Micros) -> dict[Address, frozenset[Address]]:
-        """By main addresses: whom each neighbour that relays reaches."""
+        """Whom each relaying neighbour reaches, by main addresses."""
         mains = self._associations.mains
         return {
             address: mains(neighbour.reached(now))

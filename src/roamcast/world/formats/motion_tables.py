@@ -196,7 +196,8 @@ def parse_header(line: str, where: str) -> FixColumns:
 
 
 def parse_csv(lines: Iterable[str], where: str) -> Iterator[Fix]:
-    """From the header on. Geographic fixes stay in degrees: `x` is the longitude, `y` the latitude."""
+    """The fixes of a CSV, given from its header on. Geographic ones stay in degrees: `x` is the longitude,
+    `y` the latitude."""
     text = iter(lines)
     columns = parse_header(next(text, ""), f"{where}:1")
     table = csv.reader(text, strict=True)

@@ -53,7 +53,7 @@ class GraphWalk(Model, frozen=True, kw_only=True, tag="graph_walk"):
         return Motion(paths)
 
     def contacts(self, nodes: int, area: Area, duration: Micros, random: Random) -> ContactPlan:
-        """From the same random source as `motion`, the same walks."""
+        """The contacts of the walks; the same random source as for `motion` gives the same walks."""
         graph, visits = self._walks(nodes, area, duration, random)
         rows = [(a, b, 0, duration) for a, b, _ in graph.links]
         for number, visited in enumerate(visits):

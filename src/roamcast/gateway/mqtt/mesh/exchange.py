@@ -135,7 +135,7 @@ class MeshExchange:
         order.begin(frame, sequence, _chunks(message.payload), self._node.now())
 
     def give_place_up(self, sequence: int, payload: bytes) -> None:
-        """It will not be published under this number."""
+        """The message will not be published under its reserved number."""
         self._node.applications.node.broker.order.give_up(sequence, _chunks(payload))
 
     # From clients.

@@ -65,7 +65,8 @@ class KeptMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 def remaining(kept_at: Micros, wall: Micros, at_most: Micros) -> Micros:
     """The time left until an instant on the wall clock, at most `at_most`. A device without a battery for its
-    clock starts in 1970. Until its clock is set, nobody knows how long it was off, and all is left."""
+    clock starts in 1970. Until its clock is set, nobody knows how long it was off, so the whole time counts
+    as left."""
     if kept_at < CLOCK_SET or wall < CLOCK_SET:
         return at_most
     return min(max(0, kept_at - wall), at_most)

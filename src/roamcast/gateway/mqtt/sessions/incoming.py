@@ -75,7 +75,7 @@ class IncomingMessages:
         self._wills: deque[Will] = deque()  # that are due, on a disk that takes nothing
 
     def close(self) -> None:
-        """What is not published yet is published by the next boot."""
+        """Stop; messages that are not published yet are published by the next boot."""
         self._is_closed = True
         if self._retry is not None:
             self._retry.cancel()

@@ -141,6 +141,6 @@ def read_terrain(path: Path) -> Grid:
 
 
 def register_runoff() -> None:
-    """As every application does, once, before its node starts."""
+    """Register the modulator: as every application does, once, before its node starts."""
     if "runoff" not in MODULATORS.names():
         MODULATORS.add("runoff", RunoffParameters, lambda _, parameters: Runoff(parameters))

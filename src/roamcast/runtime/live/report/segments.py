@@ -66,7 +66,7 @@ class SegmentId(NamedTuple):
 
 
 class SegmentName(NamedTuple):
-    """What a file's name says, and the head must agree: names sort by time, whosever they are."""
+    """What a file's name says; the head must say the same. Names of all nodes' segments sort by time."""
 
     second: int  # Unix time of its beginning
     id: SegmentId
@@ -380,7 +380,7 @@ def _write_whole(file: RawIOBase, data: bytes) -> None:
 
 
 def _listed(disk: NodeDisk, folder: Path, node: NodeId | None) -> list[tuple[SegmentId, str, int]]:
-    """Whose and which, name and size of each segment, in their order."""
+    """Each segment in order: whose and which it is, its name and its size."""
     found = []
     for name, size in disk.files(folder):
         known = SegmentName.of(name)

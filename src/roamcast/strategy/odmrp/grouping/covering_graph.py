@@ -33,7 +33,7 @@ class CoveringGraph(Generic[Owner]):
 
     @property
     def roots(self) -> list[SummaryEntry]:
-        """Those that no other covers, in `order`."""
+        """The entries that no other covers, in `order`."""
         return sorted((entry for entry, above in self._above.items() if not above), key=order)
 
     def put(self, owner: Owner, entries: Iterable[SummaryEntry]) -> None:

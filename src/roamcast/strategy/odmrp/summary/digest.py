@@ -207,7 +207,7 @@ class EventDigest:
 
 
 def _named(element: int, value: Value) -> Named | None:
-    """None for a NULL, which has nothing to look up."""
+    """The element of an attribute; None for a NULL, which has nothing to look up."""
     if isinstance(value, str):
         return _named_text(element, value)
     if isinstance(value, bool):

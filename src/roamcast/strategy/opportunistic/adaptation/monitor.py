@@ -283,8 +283,8 @@ class OpenQuestions(Generic[Reply]):
 class Pings:
     """How far nodes are in time (channels, 3.1): half of the round trip of a ping, here or from a broker.
 
-    Round trips of streams are smoothed over minutes and known only where letters went; who compares two ways
-    that a client might take from now on needs both of now.
+    Round trips of streams are smoothed over minutes and known only where letters went; comparing two ways
+    that a client might take from now on needs current values of both.
     """
 
     def __init__(self, host: Host, send: Send) -> None:

@@ -42,7 +42,7 @@ class BrokerManager(Protocol):
         """Ask a willing node to become a broker."""
 
     def retire(self) -> None:
-        """Take no clients any more, and be a broker no more once the last is gone."""
+        """Take no new clients, and stop being a broker once the last is gone."""
 
 
 class ClientManager(Protocol):

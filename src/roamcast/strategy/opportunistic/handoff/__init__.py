@@ -132,7 +132,7 @@ class Handoffs(NodePart):
 
 def pass_claim_on(shared: SharedParts, claim: Detour) -> bool:
     """A client has given up a home that had handed it on: whether the broker that has its modulators now is
-    told. So does a node that is a broker no more."""
+    told. A node that is no broker any more does the same."""
     consumers, overlay = shared.consumers, shared.overlay
     row = consumers.find(claim.consumer)
     if row is None or row.home in (overlay.own, claim.home):

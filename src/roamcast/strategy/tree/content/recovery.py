@@ -151,7 +151,7 @@ class Recovery:
         self._offers[neighbour] = {}
 
     def on_link_down(self, neighbour: NodeId) -> None:
-        """What it offered must come from others: they will name it."""
+        """The link is gone: events that the neighbour offered must come from others, who will name them."""
         del self._offers[neighbour]
         self._wanted = {e: w for e, w in self._wanted.items() if w.source != neighbour}
         self._asked = {e: until for e, until in self._asked.items() if e in self._wanted}
