@@ -209,7 +209,8 @@ class ClientSubscription(AnswerInbox[Message]):
 
 
 class Client:
-    """Made by `connect` or `roamcast.gateway.local.client_of`."""
+    """A program's connection to a node: publish, subscribe, ask. Made by `connect` or
+    `roamcast.gateway.local.client_of`."""
 
     def __init__(self, name: str = "") -> None:
         self._name = name

@@ -19,7 +19,7 @@ from roamcast.units import Micros, NodeId
 
 
 class MachineCounters(NamedTuple):
-    """What the machine under a node has done since it started, and has left."""
+    """What the machine of a node has used since it started, and what memory it has left."""
 
     process: Micros  # processor time of the node's own process
     machine: Micros | None  # of all processes together, over all processors; None: nobody can tell

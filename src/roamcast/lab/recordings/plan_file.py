@@ -49,7 +49,8 @@ class PlanFile(NamedTuple):
                 )
 
     def write(self, folder: Storage, files: Sequence[int], layout: ContactGrid, names: list[str]) -> int:
-        """The plan in its order, and how many contacts it has. A plan that is there has its names.
+        """Write the plan in its order; gives how many contacts it has. The names are written before the plan,
+        so a plan that exists has its names.
 
         `files`: how many files of contacts each chunk has in `folder`.
         """

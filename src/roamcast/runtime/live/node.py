@@ -79,7 +79,7 @@ ACCESS: Micros = 800
 
 
 class LiveNode:
-    """Made by `start`."""
+    """One running node on real interfaces. Made by `start`."""
 
     def __init__(self, settings: LiveSettings, base: Path, world: NodeWorld) -> None:
         self.world = world
