@@ -127,6 +127,34 @@ def test_only_a_predecessor_that_would_come_here_is_waited_for() -> None:
     assert everywhere.got() == [2]
 
 
+@pytest.mark.parametrize("wanted", [Filter.topic("t/+"), Filter.everything()])
+def test_a_node_that_gets_only_what_it_wants_waits_for_who_wants_a_whole_topic(wanted: Filter) -> None:
+    here = Here(wanted, gets_all=False)
+    here.comes(event(0, 0, topic="t/x"), event(2, topic="t/x", attributes={"level": 9}))
+    assert here.got() == [0]
+    here.broker.subscribe(Subscription(2, Filter.sql("level > 3")))
+    assert here.got() == [0], "one who comes meanwhile does not overtake"
+    here.comes(event(1, topic="t/x"))
+    assert here.got() == [0, 1, 2]
+
+
+def test_a_topic_that_no_filter_can_name_is_not_waited_for() -> None:
+    here = Here(Filter.everything(), gets_all=False)
+    here.comes(event(0, 0, topic="\0"), event(2, topic="\0"))
+    assert here.got() == [0, 2]
+
+
+def test_what_a_strategy_has_kept_and_not_brought_yet_is_not_given_to_a_newcomer_first() -> None:
+    """Seed 40017: `opportunistic` had an event on the disk that waited for the one before it."""
+    here = Here(Filter.topic("other"), gets_all=False)
+    here.comes(event(0, 0))
+    here.broker.keep(event(2), 1)
+    here.broker.subscribe(Subscription(2, Filter.topic("t")))
+    assert here.got() == [0]
+    here.comes(event(1), event(2))
+    assert here.got() == [0, 1, 2]
+
+
 def test_a_store_is_at_most_half_full_of_what_waits_and_the_longest_waiting_goes() -> None:
     here = Here(store=EventStore(entries_max=6))
     here.comes(event(0, 0), *(event(sequence, 1) for sequence in (2, 4, 6)))

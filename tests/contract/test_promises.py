@@ -13,7 +13,7 @@ def table() -> list[str]:
     for name in STRATEGIES.own_names():
         declared = STRATEGIES.declared(name)
         words = ["yes" if getattr(declared, promise) else "no" for promise in PROMISES]
-        rows.append(f"| `{name}` | {' | '.join(words)} |")
+        rows.append(f"| `{name}` | {' | '.join(words)} | {declared.order} |")
     return rows
 
 

@@ -70,7 +70,7 @@ class Schedule:
         self.kills = 0
         self.strategy = strategy
         self.declared = STRATEGIES.declared(strategy)
-        self.world.model.keeps_order = self.declared.stores_everywhere
+        self.world.model.keeps_order = self.declared.hands_over
         if not self.declared.survives_relays:
             self.world.model.is_waiting = self._is_waiting
         self.names = "abc"[: random.choice((1, 2, 2, 3, 3))]

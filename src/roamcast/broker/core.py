@@ -14,6 +14,7 @@ from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents
 from roamcast.broker.store import OVERHEAD_BYTES, EventStore, StoredEvent, StoreFullError
 from roamcast.broker.unkept import UnkeptEvents
 from roamcast.chunks import is_chunk
+from roamcast.errors import FilterError
 from roamcast.event import Event, EventClass, EventId, Publication, is_sealed
 from roamcast.filter import Filter
 from roamcast.filter.index import MatchingIndex
@@ -90,7 +91,8 @@ class Broker:
         on_arrival: OnArrival | None = None,
         gets_all: bool = False,
     ) -> None:
-        """`gets_all`: whatever is published reaches this node, wanted or not, so it can wait for it."""
+        """`gets_all`: whatever is published reaches this node, wanted or not, so it can wait for it. Else it
+        waits for what a subscription here wants whatever its content."""
         self._host = host
         self.booted_at = host.now()
         self._application = application
@@ -183,8 +185,7 @@ class Broker:
         host = self._host
         number = self._sequences.take() if sequence is None else sequence
         now = host.now()
-        after = self.order.after(publication, number, now) if self._gets_all else 0
-        event = publication.numbered(host.node, number, after)
+        event = publication.numbered(host.node, number, self.order.after(publication, number, now))
         self._seen.observe(host.node * PUBLISHER + number, now, now + event.lifetime)  # `event_key`
         return event
 
@@ -238,7 +239,8 @@ class Broker:
             return True
         store, size = self.store, len(event.payload)
         is_short = store.is_filling or not self.held_back.has_room(OVERHEAD_BYTES + size)
-        if is_short and store.settled is not None and age < WAIT_MAX and self._lacks_predecessor(event):
+        may_wait = is_short and self._gets_all and store.settled is not None and age < WAIT_MAX
+        if may_wait and self._lacks_predecessor(event):
             return False
         return store.has_room(size, self._host.now(), store.superseded_by(event), hops=hops)
 
@@ -262,6 +264,8 @@ class Broker:
             return True
         else:
             is_kept = is_kept or self._finds_room(event, hops, age)
+            if not self._gets_all:  # some of those strategies have tables of their own, and do not ask
+                self._seen.observe(event_key(*event.id), now, now + event.lifetime - age)
         if is_kept or not is_chunk(event):  # handed over now: not once more when the store takes it
             if event.after and self._waits(event, is_kept, event.lifetime - age):
                 return is_kept
@@ -366,6 +370,8 @@ class Broker:
         if not self.wants(event):
             self._early[event_key(*event.id)] = self._host.now() + wait  # for who comes meanwhile
             return False
+        if not self._gets_all and not self._wants_chain(event):
+            return False
         if not is_kept:
             self.held_back.let_pass += 1  # it may be held in the store, and nowhere else
             return False
@@ -377,15 +383,27 @@ class Broker:
         if not self._lacks_predecessor(event):
             return False
         key = event_key(*event.id)
-        follows = key - event.after in self.held_back
+        # Or the strategy has it, and will bring it in its turn.
+        follows = key - event.after in self.held_back or key not in self._seen
         wait = STRANGER_WAIT if follows else self._early.get(key, now) - now
         return wait > 0 and self._hold(event, min(wait, (stored.expires_at - now) // 2))
 
     def _lacks_predecessor(self, event: Event) -> bool:
-        if not self._gets_all or not 0 < event.after <= event.sequence:
+        if not 0 < event.after <= event.sequence:
             return False
         predecessor = event.publisher * PUBLISHER + event.sequence - event.after  # `event_key`
         return predecessor in self.held_back.held or predecessor not in self._seen
+
+    def _wants_chain(self, event: Event) -> bool:
+        """Whether what this node wants here is wanted whatever its content, so that the one before comes."""
+        try:
+            wanted = Filter.topic(event.topic) if event.topic else Filter.everything()
+        except FilterError:
+            return False  # a topic from the air that no filter can name
+        return self._host.node in event.destinations or any(
+            self._subscriptions[number].filter.covers(wanted)
+            for number in self._index.match(self.readable(event))
+        )
 
     def _hold(self, event: Event, wait: Micros) -> bool:
         key, stored = event_key(*event.id), self.store.find(event.id)

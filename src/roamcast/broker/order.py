@@ -16,7 +16,8 @@ keep out what it waits for. A strategy that can do without an event for now take
 (`Broker.has_room_for`); with the others, the one that has waited for longest goes.
 
 Whatever is handed over without its predecessor is counted (`let_pass`). Nobody waits for a predecessor that
-would not come here: all this is for strategies with which every node gets every event.
+would not come here. With strategies that bring a node only what it wants, these are the ones that a filter on
+content leaves out; who wants a topic whatever the content wants the predecessor too, for it has the same one.
 
 Of retained messages only the newest counts: they have no place in the order. A payload in chunks has the
 place at which it was begun; its chunks follow each other, and what comes next follows the last of them.

@@ -57,6 +57,13 @@ class StrategyAbilities(NamedTuple):
         """Whether it keeps what an acknowledgement promises; else nothing is accepted that needs one."""
         return self.survives_cut and self.survives_crash and self.survives_full
 
+    @property
+    def order(self) -> str:
+        """For whom each publisher's memorized events come in their order (`broker/order.py`)."""
+        if not self.hands_over:
+            return "no"
+        return "all" if self.stores_everywhere else "topics"
+
 
 STRATEGIES: Registry[StrategyContext, Strategy, StrategyAbilities] = Registry(
     "strategy", "roamcast.strategies", StrategyAbilities
