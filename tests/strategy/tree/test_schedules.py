@@ -82,6 +82,11 @@ def test_a_node_that_starts_over_has_withdrawn_the_offer_that_is_being_taken() -
     play(311_792, "adaptive")
 
 
+def test_a_router_that_becomes_a_member_while_its_link_is_taken_does_not_stay_without_a_leader() -> None:
+    """Found by a schedule: 1 had offered 4 a link as a node of the jump, became a member, and 4 took it."""
+    play(312_829, "members")
+
+
 def test_a_schedule_is_the_same_for_ever() -> None:
     assert play(7).sent == play(7).sent
 

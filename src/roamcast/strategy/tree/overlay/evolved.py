@@ -385,10 +385,16 @@ class Evolved(TreeProtocol):
         return self.is_member or bool(self.table.links)
 
     def join(self) -> None:
-        if not self.table.links and not self.table.is_leader and not self.search.is_asking:
+        table, search = self.table, self.search
+        if table.parent is not None or table.is_leader or search.is_asking or search.yielded_to is not None:
+            return
+        if table.links:
+            # Somebody took a link that we had offered as a router of the jump: nobody leads our tree.
+            search.repair()
+        else:
             self.offers.clear()
             self.start_over()
-            self.search.join()
+            search.join()
 
     def start_over(self) -> None:
         """A node without links and offers is bound by no label that it stated."""
