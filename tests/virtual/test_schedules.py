@@ -68,10 +68,11 @@ def test_what_was_lost_once_is_not_lost(seed: int) -> None:
 
 
 @pytest.mark.xfail(strict=True, reason="known, and not mended: docs/use/promises.md")
-@pytest.mark.parametrize("seed", [30_587, 31_066])
-def test_what_is_lost_still(seed: int) -> None:
+@pytest.mark.parametrize("seed", [30_587, 31_066, 31_674])
+def test_what_is_lost_or_out_of_order_still(seed: int) -> None:
     """30587, `tree`: one message, after a full disk and a cut. 31066, `epidemic`: two stores of five, full of
-    events for each other and of chunks, wait beyond the quarter of room that should part them."""
+    events for each other and of chunks, wait beyond the quarter of room that should part them. 31674, `tree`:
+    one message comes after a later one, and nobody counts it; the cause is not known."""
     play(seed)
 
 
