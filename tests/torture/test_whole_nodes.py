@@ -22,7 +22,7 @@ def test_random_schedules_lose_and_double_nothing(first: int) -> None:
     failures = []
     for seed in range(first, first + BATCH):
         try:
-            play(seed, strategy="epidemic")  # of others `KNOWN` in tests/virtual/test_schedules.py is lost
+            play(seed, strategy="epidemic")
         except AssertionError as error:
             failures.append(str(error))
     assert not failures, "\n".join(failures)
