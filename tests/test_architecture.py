@@ -338,7 +338,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
     # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7); order declared (4)
-    "strategy": (14_514, 101),
+    "strategy": (14_519, 101),  # the tree asks for memorized events in their order
     "testing": (552, 4),  # full relays are a tested promise; so is order
     "underlay": (2_061, 15),  # riders of beacons, brief ones
     "wire": (709, 7),  # names, whose attributes

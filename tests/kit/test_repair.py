@@ -28,8 +28,8 @@ from roamcast.kit.repair import (
     events_of,
     in_turn,
     missing,
-    newest_first,
     newest_keys_first,
+    order_to_ask,
     runs_of,
     unseen_of,
 )
@@ -211,15 +211,13 @@ def test_a_hostile_digest_costs_no_more_than_an_honest_one_of_a_full_store() -> 
     assert honest < 0.03, "an honest one of 20,000 events takes some milliseconds"
 
 
-def test_newest_first_takes_publishers_in_turn() -> None:
+def test_recent_events_are_asked_for_newest_first_and_then_memorized_ones_in_their_order() -> None:
     events = [EventId(2, 7), EventId(1, 3), EventId(1, 9), EventId(1, 4), EventId(3, 0), EventId(1, 3)]
-    assert newest_first(events) == [
-        EventId(1, 9),
-        EventId(2, 7),
-        EventId(3, 0),
-        EventId(1, 4),
-        EventId(1, 3),
-    ]
+    newest_first = [EventId(1, 9), EventId(2, 7), EventId(3, 0), EventId(1, 4), EventId(1, 3)]
+    oldest_first = [EventId(1, 3), EventId(2, 7), EventId(3, 0), EventId(1, 4), EventId(1, 9)]
+    assert order_to_ask(events, ()) == newest_first
+    assert order_to_ask((), events) == oldest_first
+    assert order_to_ask([EventId(4, 1)], events) == [EventId(4, 1), *oldest_first]
 
 
 @given(st.lists(st.lists(st.integers(), min_size=1, max_size=6), max_size=6))
@@ -232,7 +230,7 @@ def test_lists_are_taken_in_turn_however_uneven(each: list[list[int]]) -> None:
 @given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 30))))
 def test_keys_are_ordered_as_events_are(events: set[tuple[int, int]]) -> None:
     named = [EventId(*event) for event in events]
-    assert newest_keys_first(keys(named)) == [event_key(*event) for event in newest_first(named)]
+    assert newest_keys_first(keys(named)) == [event_key(*event) for event in order_to_ask(named, ())]
 
 
 class Responder:

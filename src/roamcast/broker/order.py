@@ -9,11 +9,12 @@ Relays pass everything on at once.
 A wait has bounds, because a predecessor may never come: it was pushed out everywhere, or its lifetime is
 over.
 
-- `WAIT_MAX`, and half of what is left of the event's lifetime. - `STRANGER_WAIT` for a predecessor from
-before the first event that this node has of the publisher, and for what a restart finds in the store: it may
-not exist any more. - `HELD_MAX` events, and half of the store: what waits cannot be pushed out, and must not
-keep out what it waits for. A strategy that can do without an event for now takes no more
-(`Broker.has_room_for`); with the others, the one that has waited for longest goes.
+- `WAIT_MAX`, and half of what is left of the event's lifetime.
+- `STRANGER_WAIT` for a predecessor from before the first event that this node has of the publisher, and for
+  what a restart finds in the store: it may not exist any more.
+- `HELD_MAX` events, and half of the store: what waits cannot be pushed out, and must not keep out what it
+  waits for. A strategy that can do without an event for now takes no more (`Broker.has_room_for`); with the
+  others, the one that has waited for longest goes.
 
 Whatever is handed over without its predecessor is counted (`let_pass`). Nobody waits for a predecessor that
 would not come here. With strategies that bring a node only what it wants, these are the ones that a filter on

@@ -327,15 +327,19 @@ class Holdings:
 # What to ask for.
 
 
-def newest_first(events: Iterable[EventId]) -> list[EventId]:
-    """What is new must not wait for what is old. Of each publisher the newest first, publishers in turn: an
-    identifier has a number, and no time that could be compared with another publisher's."""
-    held = by_publisher(events).items()
-    return in_turn([list(event_ids(publisher, reversed(numbers))) for publisher, numbers in held])
+def order_to_ask(recent: Iterable[EventId], memorized: Iterable[EventId]) -> list[EventId]:
+    """What is recent must not wait, and a contact may be too short for all of it: the newest first. What is
+    memorized is handed over in its order (`broker/order.py`), so the newest would only wait, and take the
+    room of what it waits for: the oldest first. Publishers in turn: an identifier has a number, and no time
+    that could be compared with another publisher's."""
+    newest, oldest = by_publisher(recent).items(), by_publisher(memorized).items()
+    return in_turn(
+        [list(event_ids(publisher, reversed(numbers))) for publisher, numbers in newest]
+    ) + in_turn([list(event_ids(publisher, numbers)) for publisher, numbers in oldest])
 
 
 def newest_keys_first(keys: list[EventKey]) -> list[EventKey]:
-    """The same by keys, which are given in increasing order; without a step of Python for each."""
+    """The newest of each publisher first, by keys in increasing order; without a step of Python for each."""
     return in_turn([each[::-1] for each in keys_by_publisher(keys)])
 
 
@@ -376,11 +380,8 @@ class Requests:
 
     def on_offer(self, neighbour: NodeId, memorized: list[EventKey], recent: list[EventKey]) -> bool:
         """A neighbour's digest names these, in increasing order, which we have not seen; it replaces what
-        that neighbour offered before. False if there is no room for all of it; it will be offered again.
-
-        What is recent must not wait, and a contact may be too short for all of it: the newest first. What is
-        memorized is handed over in its order, so the newest would only wait, and take the room of what it
-        waits for: the oldest first."""
+        that neighbour offered before, and is asked for as `order_to_ask` says. False if there is no room for
+        all of it; it will be offered again."""
         if neighbour not in self._offered and len(self._offered) >= OFFERING_MAX:
             return False
         if not memorized and not recent:  # nearly always; an empty deque has 600 octets

@@ -479,7 +479,7 @@ def test_no_octets_stop_a_router(tail: bytes) -> None:
 def test_messages_from_a_node_that_is_no_neighbour_change_nothing() -> None:
     network = Network(3, [(0, 1)])
     update = FilterUpdate(1, 0, 1, True, ((Filter.everything().encode(), 0),), ())
-    digest, want = Digest((((0,), (EventId(7, 7),)),)), Want((EventId(0, 0),))
+    digest, want = Digest((((0,), (EventId(7, 7),)),), 1), Want((EventId(0, 0),))
     for message in (update, UpdateAcknowledgement(1, 1), digest, want):
         network.peers[0].router.on_data(2, CODEC.encode(message))
     network.run(1)
@@ -649,10 +649,10 @@ def test_a_neighbour_that_names_more_events_than_can_wait_stops_nobody() -> None
     peer = network.peers[0]
     first = tuple(EventId(9, number) for number in range(4))
     newer = tuple(EventId(9, 100 + number) for number in range(WAITING_MAX))
-    peer.router.on_data(1, CODEC.encode(Digest((((0,), first),))))
+    peer.router.on_data(1, CODEC.encode(Digest((((0,), first),), 1)))
     network.run(0.1)
     assert network.count("request") == 1
-    peer.router.on_data(1, CODEC.encode(Digest((((0,), newer),))))
+    peer.router.on_data(1, CODEC.encode(Digest((((0,), newer),), 1)))
     network.run(5)
     assert network.count("request") > 1
     drops = [each.detail for each in peer.host.records if isinstance(each, Dropped)]

@@ -82,11 +82,13 @@ class Cast(WireMessage, frozen=True, tag=4):
 
 
 class Digest(WireMessage, frozen=True, tag=5):
-    """For each group of neighbours, the events that I have and they should; the newest first."""
+    """For each group of neighbours, the events that I have and they should. The first `recent` groups are of
+    events that are not in my store."""
 
     name = "digest"
 
     groups: Annotated[tuple[tuple[Nodes, Ids], ...], msgspec.Meta(max_length=ENTRIES_MAX)]
+    recent: Count
 
 
 class Want(WireMessage, frozen=True, tag=6):
@@ -97,7 +99,7 @@ class Want(WireMessage, frozen=True, tag=6):
 
 ContentMessage: TypeAlias = FilterUpdate | UpdateAcknowledgement | Refresh | Cast | Digest | Want
 
-CODEC: Codec[ContentMessage] = Codec("content", 3, ContentMessage)
+CODEC: Codec[ContentMessage] = Codec("content", 4, ContentMessage)
 
 
 class LinkMessenger(Messenger[ContentMessage]):

@@ -12,9 +12,10 @@ busy radio that is what recovery mostly does, so it is limited for the neighbour
 (`RecoveryPace`). If a neighbour asks for many that were never sent to it, they are *handed over*, by unicast:
 after a break it lacks much, and those around it nothing.
 
-A node asks for the newest events first, and has so many requests open as are answered in time: twice as many
-after each window that was answered, half as many when some were not. So a hand-over runs at the speed of the
-radio, and after a long break what is new does not wait for what is old.
+A node asks for the newest real-time events first, so that after a long break what is new does not wait for
+what is old; then for memorized ones, the oldest first, because they are handed over in their order. It has so
+many requests open as are answered in time: twice as many after each window that was answered, half as many
+when some were not. So a hand-over runs at the speed of the radio.
 
 The constants are chosen by us, by runs of `roamcast demo` and of the figure `odmrp/mobility`.
 """
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from roamcast.event import EventId
 from roamcast.kit.protocol import Timer, random_below
-from roamcast.kit.repair import Answers, newest_first
+from roamcast.kit.repair import Answers, order_to_ask
 from roamcast.strategy.tree.content.messages import Digest, Want
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
@@ -113,18 +114,24 @@ class Recovery:
 
     def on_digest(self, sender: NodeId, digest: Digest) -> None:
         node, tree = self._host.node, self._tree
-        named = [event for nodes, events in digest.groups if node in nodes for event in events]
-        had = tuple(event for event in named if tree.has_kept(event))
+        named = {
+            event: at >= digest.recent
+            for at, (nodes, events) in enumerate(digest.groups)
+            if node in nodes
+            for event in events
+        }
+        had = tuple(filter(tree.has_kept, named))
         if had:
-            self._messenger.to_neighbour(sender, Digest((((), had),)))
-        missing = {event: WantedEvent(sender) for event in named if not tree.has(event)}
+            self._messenger.to_neighbour(sender, Digest((((), had),), 0))
+        missing = {event: WantedEvent(sender, kept) for event, kept in named.items() if not tree.has(event)}
         if not missing:
             return
         wanted = self._wanted | missing
-        self._wanted = {event: wanted[event] for event in newest_first(wanted)}
+        stored = [event for event, one in wanted.items() if one.is_stored]
+        self._wanted = {event: wanted[event] for event in order_to_ask(wanted.keys() - stored, stored)}
         while len(self._wanted) > WAITING_MAX:
-            oldest, _ = self._wanted.popitem()
-            self._asked.pop(oldest, None)
+            last, _ = self._wanted.popitem()
+            self._asked.pop(last, None)
             self._messenger.overflow("digest", "WAITING_MAX")
         if not self._asked:
             self._ask_timer.after(ASK_DELAY + random_below(self._host, ASK_DELAY))
@@ -159,25 +166,26 @@ class Recovery:
     # Timers.
 
     def _send_digest(self) -> None:
-        """One digest for all neighbours to whom something is offered, the newest events first."""
+        """One digest for all neighbours to whom something is offered."""
         self._digest_at = None
         neighbours: dict[EventId, list[NodeId]] = {}
-        node = self._host.node
         for neighbour, offers in sorted(self._offers.items()):
             for event in self._to_name(offers):
                 times = offers[event] + 1
-                is_own = event[0] == node
-                if times < (OFFERS_OF_OWN if is_own else OFFERS) or self._tree.is_stored(event):
+                most = OFFERS_OF_OWN if event.publisher == self._host.node else OFFERS
+                if times < most or self._tree.is_stored(event):
                     offers[event] = times
                 else:
                     del offers[event]
                 neighbours.setdefault(event, []).append(neighbour)
-        groups: dict[tuple[NodeId, ...], list[EventId]] = {}
+        groups: dict[tuple[bool, tuple[NodeId, ...]], list[EventId]] = {}
         for event, named in neighbours.items():
-            groups.setdefault(tuple(named), []).append(event)
+            groups.setdefault((self._tree.is_stored(event), tuple(named)), []).append(event)
         if groups:
-            told = sorted({node for named in groups for node in named})
-            digest = Digest(tuple((named, tuple(events)) for named, events in groups.items()))
+            told = sorted({node for _, named in groups for node in named})
+            recent = sum(not is_stored for is_stored, _ in groups)
+            ordered = sorted(groups.items(), key=lambda group: group[0][0])
+            digest = Digest(tuple((named, tuple(events)) for (_, named), events in ordered), recent)
             self._messenger.to_neighbours(told, digest)
         if any(0 in offers.values() for offers in self._offers.values()):
             self._digest_within(NEXT_DELAY)
@@ -196,10 +204,9 @@ class Recovery:
         if late:
             self._window = max(self._window // 2, WINDOW_MIN)
         room = max(0, self._window - len(self._asked))
-        until = now + self._interval
         sources: dict[NodeId, list[EventId]] = {}
         for event in list(islice(filterfalse(self._asked.__contains__, self._wanted), room)):
-            self._asked[event] = until
+            self._asked[event] = now + self._interval
             self._wanted[event].tries += 1
             sources.setdefault(self._wanted[event].source, []).append(event)
         for source, events in sorted(sources.items()):
@@ -243,11 +250,14 @@ class Recovery:
     # Private.
 
     def _to_name(self, offers: dict[EventId, int]) -> list[EventId]:
-        """The newest first; if there are more than one digest holds, those before that none has named."""
+        """If there are more than one digest holds, those first that none has named, in the order in which
+        they are asked for."""
         if len(offers) <= self._events_max:
             return list(reversed(offers))
-        unnamed = newest_first(event for event, times in offers.items() if not times)
-        return (unnamed + [event for event, times in offers.items() if times])[: self._events_max]
+        unnamed = {event for event, times in offers.items() if not times}
+        stored = set(filter(self._tree.is_stored, unnamed))
+        first = order_to_ask(unnamed - stored, stored)
+        return (first + [event for event in offers if event not in unnamed])[: self._events_max]
 
     def _served(self, event: EventId, nodes: Iterable[NodeId]) -> None:
         """These nodes have the event from elsewhere."""
@@ -276,6 +286,7 @@ class WantedEvent:
     """An event that a neighbour has named and that has not been here."""
 
     source: NodeId
+    is_stored: bool
     tries: int = 0
 
 
