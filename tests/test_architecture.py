@@ -322,13 +322,13 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (1_021, 9),  # refused by a disk, tried again; places kept; full at less cost; order by topic
+    "broker": (1_039, 9),  # refused by a disk, tried again where there is room, and told; places kept; order
     "cli": (640, 10),  # check, groups, reconnect, faults by hand
     "client": (1_210, 8),  # reconnect, failures told, near
     "daemon": (718, 7),  # check, init without an editor, members of JSON
     "exchange": (385, 3),  # words counted
     "filter": (2_757, 22),  # WITHIN
-    "gateway": (4_967, 34),  # JSON, HTTP, tiles, counts, identifiers, stamps that wait, wills in order
+    "gateway": (4_968, 34),  # JSON, HTTP, tiles, counts, identifiers, stamps that wait, wills in order
     "kit": (1_376, 15),  # what a restarted node must refuse; slow radios; handed to all; sums of fingerprints
     "lab": (9_991, 95),  # what workers need packed by a command, lost writes told, large payloads as one row
     "modulator": (234, 4),
@@ -337,8 +337,8 @@ SIZES: dict[str, tuple[int, int]] = {
     "runtime": (6_844, 53),  # names told again, faults by hand; commits that failed; room that came back
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
-    # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7); order declared (4)
-    "strategy": (14_519, 101),  # the tree asks for memorized events in their order
+    # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7), kept late; order (4)
+    "strategy": (14_525, 101),  # the tree asks for memorized events in their order
     "testing": (552, 4),  # full relays are a tested promise; so is order
     "underlay": (2_061, 15),  # riders of beacons, brief ones
     "wire": (709, 7),  # names, whose attributes

@@ -166,6 +166,28 @@ def test_what_could_not_be_kept_is_kept_from_memory_when_there_is_room() -> None
     assert not host.timers(), "nothing is left to be tried"
 
 
+def test_what_a_full_disk_refused_keeps_a_full_store_from_nothing() -> None:
+    """It was tried every five seconds, and each refusal said for five more that the disk is full."""
+    host = FakeHost(node=5)
+    host.attach(Layer())
+    store = DiskStore(2, None, 0)
+    store.settled = lambda stored: []  # others wait for all that is in it
+    core = Broker(host, Inbox(), store=store)
+    memorized = {"event_class": EventClass.MEMORIZED, "lifetime": 600 * SECOND}
+    first, second, third, fourth, fifth = (event(number, 1, **memorized) for number in range(5))
+    store.refuses = True
+    assert not core.deliver(third, 0) and not core.deliver(fourth, 0) and not core.deliver(fifth, 1)
+    store.refuses = False
+    core.keep(first, 0)
+    core.keep(second, 0)
+    host.advance(REFUSED_PAUSE)
+    assert fifth.id in store, "which has room for what came over more hops"
+    assert third.id not in store and core.is_unkept(third.id) and core.may_keep
+    store.settled = lambda stored: [one for one in stored if one.event is first]
+    host.advance(REFUSED_PAUSE)
+    assert third.id in store and fourth.id not in store
+
+
 def test_what_memory_has_no_room_for_is_new_again_and_handed_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -67,12 +67,14 @@ class ContentOpener(Protocol):
         ...
 
 
-class SubscriptionWatcher(Protocol):
-    """The strategy's side of a subscription: it spreads what it must."""
+class BrokerWatcher(Protocol):
+    """The strategy's side of what happens here: it spreads what it must."""
 
     def on_subscribed(self, subscription: Subscription) -> None: ...
 
     def on_unsubscribed(self, subscription: Subscription) -> None: ...
+
+    def on_kept_late(self, event: Event) -> None: ...
 
 
 OnArrival: TypeAlias = Callable[[Event, int, Micros], None]
@@ -114,12 +116,12 @@ class Broker:
         self.held_back = HeldBack(host, self.store, self._go)
         self._early: BoundedDict[EventKey, Micros] = BoundedDict(HELD_MAX, unreported)
         self._gets_all = gets_all
-        self.unkept = UnkeptEvents(host, self._is_kept_now)
-        self._watcher: SubscriptionWatcher | None = None
+        self.unkept = UnkeptEvents(host, self._has_room_now, self._is_kept_now)
+        self._watcher: BrokerWatcher | None = None
         self._on_arrival = on_arrival
         self._sequences = StableCounter(host.stable, "sequence", SEQUENCE_BLOCK, SEQUENCE_BLOCK_MAX)
 
-    def watch(self, watcher: SubscriptionWatcher) -> None:
+    def watch(self, watcher: BrokerWatcher) -> None:
         self._watcher = watcher
 
     def start(self) -> None:
@@ -430,6 +432,9 @@ class Broker:
     def _is_tried_again(self, event: EventKey) -> bool:
         return not self.unkept.is_refused and self.unkept.discard(event)
 
+    def _has_room_now(self, unkept: StoredEvent) -> bool:
+        return self.store.has_room(len(unkept.event.payload), self._host.now(), hops=unkept.hops)
+
     def _is_kept_now(self, unkept: StoredEvent) -> bool:
         """The store takes an event that it had refused; whoever waited for that gets it."""
         event, now = unkept.event, self._host.now()
@@ -439,6 +444,8 @@ class Broker:
             return False
         self._hand_over(event, unkept.hops, now, unkept.expires_at)
         self._on_handed_over(event)
+        if self._watcher is not None:
+            self._watcher.on_kept_late(event)
         return True
 
     def _hand_over(self, event: Event, hops: int, now: Micros, expires_at: Micros) -> None:

@@ -9,8 +9,10 @@ first.
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from roamcast.broker.retained import supersedes
 from roamcast.broker.seen import EventKey, event_key
 from roamcast.broker.store import StoredEvent
+from roamcast.chunks import is_chunk
 from roamcast.host import CoreTimer, Host
 from roamcast.kit.tables import BoundedDict
 from roamcast.units import SECOND, Micros
@@ -22,9 +24,15 @@ REFUSED_PAUSE: Final[Micros] = 5 * SECOND  # from a refusal of the store to the 
 
 
 class UnkeptEvents:
-    def __init__(self, host: Host, is_kept: Callable[[StoredEvent], bool]) -> None:
-        """`is_kept` tries the store once more."""
+    def __init__(
+        self,
+        host: Host,
+        has_room: Callable[[StoredEvent], bool],
+        is_kept: Callable[[StoredEvent], bool],
+    ) -> None:
+        """`has_room`: whether the store would take an event, if the disk does. `is_kept` tries that."""
         self._host = host
+        self._has_room = has_room
         self._is_kept = is_kept
         self._events: BoundedDict[EventKey, StoredEvent | None] = BoundedDict(UNKEPT_MAX, self._left_out)
         self._bytes = 0
@@ -43,7 +51,7 @@ class UnkeptEvents:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the store has refused an event lately: if so, it is no use to offer it another."""
+        """Whether the disk has refused an event lately: if so, it is no use to offer it another."""
         return self._host.now() < self._refused_until
 
     def add(self, refused: StoredEvent) -> None:
@@ -52,7 +60,7 @@ class UnkeptEvents:
         is_held = self._bytes + refused.size <= HELD_BYTES_MAX
         self._events[key] = refused if is_held else None
         self._bytes += refused.size if is_held else 0
-        self._pause()
+        self._refused()
 
     def discard(self, event: EventKey) -> bool:
         """It is kept now, or another copy of it is here. Whether it was among these."""
@@ -66,19 +74,30 @@ class UnkeptEvents:
     def _left_out(self, _: EventKey, held: StoredEvent | None) -> None:
         self._bytes -= 0 if held is None else held.size
 
-    def _pause(self) -> None:
+    def _refused(self) -> None:
         self._refused_until = self._host.now() + REFUSED_PAUSE
+        self._pause()
+
+    def _pause(self) -> None:
         if not self._is_timed:
             self._is_timed = True
-            self._host.set_timer(self._timer, self._refused_until)
+            self._host.set_timer(self._timer, self._host.now() + REFUSED_PAUSE)
 
     def _try_again(self) -> None:
-        """Store the events in the order in which they came, until one is refused."""
+        """Store the events in the order in which they came, until the disk refuses one. One for which the
+        store itself has no room waits on: there may be room for others, that came over more hops."""
         self._is_timed = False
+        full_at = -1  # hops
         for key, held in self._held():
-            if held.expires_at > self._host.now() and not self._is_kept(held):
-                self._pause()
-                return
+            if held.expires_at > self._host.now():
+                has_own_room = is_chunk(held.event) or supersedes(held.event)
+                if not has_own_room and (held.hops <= full_at or not self._has_room(held)):
+                    full_at = max(full_at, held.hops)
+                    self._pause()
+                    continue
+                if not self._is_kept(held):
+                    self._refused()
+                    return
             self.discard(key)
 
     def _held(self) -> Iterator[tuple[EventKey, StoredEvent]]:

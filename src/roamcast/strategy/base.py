@@ -127,6 +127,10 @@ class Strategy(Layer):
     def on_unsubscribed(self, subscription: Subscription) -> None:
         """A local application unsubscribed."""
 
+    def on_kept_late(self, event: Event) -> None:
+        """A memorized event that had come here is kept only now: the store, or the disk, was full. For a
+        strategy that offers what it keeps at certain moments, and has not offered this one."""
+
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         """The underlay has a new neighbour."""
 

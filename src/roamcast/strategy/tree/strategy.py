@@ -130,6 +130,12 @@ class Tree(Strategy, OverlayListener):
         self.tables.on_unsubscribed(subscription.filter)
         self.announcer.announce_soon()
 
+    def on_kept_late(self, event: Event) -> None:
+        kept = self.recent.find(event.id)
+        for neighbour in self._wanting(event, sorted(self._links)):
+            if kept is None or neighbour not in kept.had_by:
+                self._recovery.offer(neighbour, [event.id], prompt=True)
+
     def publish(self, event: Event) -> None:
         self._has_published = True
         self._set_member()

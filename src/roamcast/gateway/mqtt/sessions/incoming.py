@@ -13,7 +13,7 @@ for which there is no room when it is due waits in the same way: nobody is there
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -183,29 +183,33 @@ class IncomingMessages:
             self._replace(session, row, unpublished.kept)
         self._node.when_durable(then, lambda _: then())
 
-    def restore(self, session: MqttSession | None) -> None:
-        """After a restart: identifiers that are not released, and what may not have been published; without
-        a session: wills."""
-        if self._records is None:
-            return
-        for row, data in self._queue(session).entries(QUEUE_MAX if session is None else self._entries_max):
-            try:
-                kept = _decoder.decode(data)
-                properties = None
-                if kept.properties is not None:
-                    properties = PacketReader(kept.properties).properties(PacketType.PUBLISH)
-            except (msgspec.DecodeError, MalformedPacket):
-                self._node.counters.count("mqtt_damaged_total")
-                continue
-            if kept.packet_id and session is not None:
-                session.received[kept.packet_id] = row
-            if not kept.until or self._exchange.has_kept(kept.sequence, kept.payload):
-                if not kept.packet_id:
-                    self._forget(session, row)
-                continue
-            qos, packet_id = kept.qos, kept.packet_id
-            message = Publish(kept.topic, kept.payload, qos, kept.retain, True, packet_id, properties)
-            self.unpublished.append(UnpublishedMessage(session, row, kept, message))
+    def restore(self, sessions: Iterable[MqttSession | None]) -> None:
+        """After a restart: identifiers that are not released, and what may not have been published, in the
+        order of the numbers, whoever has sent it. Of these sessions; None: wills."""
+        unpublished: list[UnpublishedMessage] = []
+        for session in () if self._records is None else sessions:
+            for row, data in self._queue(session).entries(
+                QUEUE_MAX if session is None else self._entries_max
+            ):
+                try:
+                    kept = _decoder.decode(data)
+                    properties = None
+                    if kept.properties is not None:
+                        properties = PacketReader(kept.properties).properties(PacketType.PUBLISH)
+                except (msgspec.DecodeError, MalformedPacket):
+                    self._node.counters.count("mqtt_damaged_total")
+                    continue
+                if kept.packet_id and session is not None:
+                    session.received[kept.packet_id] = row
+                if not kept.until or self._exchange.has_kept(kept.sequence, kept.payload):
+                    if not kept.packet_id:
+                        self._forget(session, row)
+                    continue
+                qos, packet_id = kept.qos, kept.packet_id
+                message = Publish(kept.topic, kept.payload, qos, kept.retain, True, packet_id, properties)
+                unpublished.append(UnpublishedMessage(session, row, kept, message))
+        self.unpublished.extend(sorted(unpublished, key=lambda one: one.kept.sequence))
+        for _, _, kept, message in self.unpublished:
             self._exchange.take_place(message, kept.sequence, kept.stamp)
 
     def publish_unpublished(self) -> None:

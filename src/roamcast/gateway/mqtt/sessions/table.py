@@ -145,9 +145,8 @@ class Sessions:
                     had.add(outgoing.message.memorized[0])
             self._exchange.show_missed(session, had)
             session.had = had
-        self._incoming.restore(None)
+        self._incoming.restore((None, *restored))
         for session in restored:  # after all queues stand: this publishes
-            self._incoming.restore(session)
             self._act(session)
         self._incoming.publish_unpublished()
 
