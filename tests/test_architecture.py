@@ -330,7 +330,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "filter": (2_757, 22),  # WITHIN
     "gateway": (4_968, 34),  # JSON, HTTP, tiles, counts, identifiers, stamps that wait, wills in order
     "kit": (1_376, 15),  # what a restarted node must refuse; slow radios; handed to all; sums of fingerprints
-    "lab": (9_991, 95),  # what workers need packed by a command, lost writes told, large payloads as one row
+    "lab": (10_008, 95),  # own control traffic by what is received; packed for workers, lost writes told
     "modulator": (234, 4),
     "modules at the top": (1_718, 19),  # nothing waits for a refused payload; a full store asks in few calls
     "pages": (32, 1),

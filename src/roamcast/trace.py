@@ -186,13 +186,15 @@ class OverlayChanged(Record, frozen=True):
     TABLE: ClassVar[str] = "overlay"
     t: Micros
     node: NodeId
-    # "link_up", "link_down", "repaired", "neighbour_up", "neighbour_down", "role_on", "role_off", "grouped"
+    # "link_up", "link_down", "repaired", "neighbour_up", "neighbour_down", "role_on", "role_off", "grouped",
+    # "handled": a control message, as the study `managed` counts it
     change: str
     peer: NodeId | None = None
     # "broker", "mpr", "leader", …; of a link, where a strategy records it at both ends, this end's part:
-    # "downstream" or "upstream".
+    # "downstream" or "upstream"; of "handled", for whose operation: "own" or "others".
     role: str = ""
-    # How long a repair took, in milliseconds; of "grouped", how many channels a publisher's broker has now.
+    # How long a repair took, in milliseconds; of "grouped", how many channels a publisher's broker has now;
+    # of "handled", octets.
     value: float | None = None
 
 

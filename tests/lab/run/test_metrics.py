@@ -64,6 +64,7 @@ NAMES = [
     "control_overhead",
     "control_bytes_ratio",
     "own_control_ratio",
+    "own_handled_ratio",
     "link_breaks_per_s",
     "reconnect_ms_mean",
     "reconnect_ms_min",
@@ -242,6 +243,7 @@ SMALL_RUN: dict[str, Figure] = {
     "control_overhead": 3 / 3,
     "control_bytes_ratio": 60 / (5 * 100 + 2 * 200),
     "own_control_ratio": None,  # nothing is for others
+    "own_handled_ratio": None,
     "link_breaks_per_s": 2 / 100,
     "reconnect_ms_mean": 200.25,
     "reconnect_ms_min": 100.0,
@@ -320,6 +322,20 @@ def test_own_control_is_compared_with_that_for_others_and_what_is_for_all_is_in_
     )
     assert measured["own_control_ratio"] == 30 / 120
     assert measured["link_breaks_per_s"] == 1 / 100
+
+
+def test_own_operations_are_compared_with_those_of_others_by_what_came_in_after_the_warm_up() -> None:
+    """Acyclic overlay, table 6.2: bytes received for own control traffic."""
+    measured = measure(
+        tables_of(
+            overlay(5, 0, "handled", role="own", value=1_000.0),
+            overlay(20, 0, "handled", role="own", value=30.0),
+            overlay(20, 1, "handled", role="others", value=120.0),
+            overlay(20, 2, "handled", role="others", value=80.0),
+        ),
+        SMALL_RUN_INFO,
+    )
+    assert measured["own_handled_ratio"] == 30 / 200
 
 
 def test_an_empty_run_counts_zero_and_has_no_ratios() -> None:

@@ -6,7 +6,15 @@ from roamcast.lab.run.runs import simulate
 from roamcast.runtime.sim import Simulation
 from roamcast.scenario import scenario_from
 from roamcast.strategy.tree.overlay.manager import OBJECTS, SpreadObject
-from roamcast.trace import Delivered, Dropped
+from roamcast.strategy.tree.overlay.messages import (
+    CODEC,
+    Purpose,
+    ReplyStage,
+    RouteReply,
+    RouteRequest,
+    StatedLabel,
+)
+from roamcast.trace import Delivered, Dropped, OverlayChanged
 
 
 def line(**workload: Any) -> dict[str, Any]:
@@ -48,3 +56,23 @@ def test_an_object_that_is_no_event_is_dropped_and_traced() -> None:
     for payload in (b"no object", OBJECTS.encode(SpreadObject(9, 1, 0, b"no event"))):
         node.strategy._tree.on_data(0, payload)
     assert [drop.message for drop in simulation.trace.of(Dropped)] == ["object", "object"]
+
+
+def test_a_message_counts_for_its_requester_where_it_is_received_and_a_reply_for_all_in_range() -> None:
+    """Table 6.2: bytes received for own control traffic; all control messages are broadcasts (5.2.3)."""
+    simulation = Simulation(scenario_from(line(publications=[])))
+    simulation.run()
+    node = simulation.nodes[1]
+    assert node is not None
+    handled = simulation.trace.of(OverlayChanged)
+    label = StatedLabel(1, 9, 0, 0)
+    request = RouteRequest(1, 7, label, 3, 1, False, Purpose.REPAIR)
+    reply = RouteReply(0, 7, 3, label, 1, ReplyStage.FAR, False, 0, 0)
+    counts = []
+    for message in (request, reply):
+        before = len(handled)
+        node.strategy.on_receive(2, CODEC.encode(message))
+        of_message = [one for one in handled[before:] if one.change == "handled"]
+        octets = len(CODEC.encode(message))
+        counts.append([(one.role, (one.value or 0) / octets) for one in of_message])
+    assert counts == [[("own", 1), ("others", 0)], [("own", 0), ("others", 2)]]  # 2 has 1 and 3 in range

@@ -94,6 +94,10 @@ RELATIONS: dict[str, str] = {
             r.duration - r.warmup AS span
         FROM overlay o JOIN runs r ON r.run = o.run
         WHERE o.change IN ('link_up', 'link_down', 'repaired') AND o.role NOT IN ('upstream', 'pruned')""",
+    "handled": """
+        SELECT o.run AS run, o.role AS whose, o.value AS octets
+        FROM overlay o JOIN runs r ON r.run = o.run
+        WHERE o.change = 'handled' AND o.t >= r.warmup""",
     # A crash ends a node's roles without a record of its own. Of changes at one instant the loss comes
     # first, and a role that is reported twice counts once.
     "role_changes": """
@@ -347,6 +351,14 @@ _OWN: dict[str, Metric] = {
         # Beacons and group hellos are for all (acyclic overlay, 6.2.2).
         f"SUM(CASE WHEN {_FOR_ONE} AND own THEN size ELSE 0 END) * 1e0"
         f" / NULLIF(SUM(CASE WHEN {_FOR_ONE} AND NOT own THEN size ELSE 0 END), 0)",
+    ),
+    "own_handled_ratio": Metric(
+        "",
+        "octets of requests, replies and activations that came in for the receiver's own operations"
+        " over those for others'",
+        "handled",
+        "SUM(CASE WHEN whose = 'own' THEN octets ELSE 0 END) * 1e0"
+        " / NULLIF(SUM(CASE WHEN whose = 'others' THEN octets ELSE 0 END), 0)",
     ),
     "link_breaks_per_s": Metric(
         "1/s",

@@ -5,7 +5,13 @@ as objects to every node, and a client takes those of the source that it listens
 object, spread over the tree once, and the broker of each node sorts out who wants it. There is no
 content-based routing and no recovery, and nothing is memorized for later. A scenario names this module
 (`modules`), and then the strategy, with the options of `tree`.
+
+"Own vs. other control traffic" is counted as table 6.2 has it, by what a node receives: the requests, replies
+and activations of its own operations, and those of others. In the work all of them are broadcasts (5.2.3).
+Here replies and activations go to one node, and count for all that its sender has in range.
 """
+
+from contextlib import suppress
 
 import msgspec
 
@@ -15,8 +21,10 @@ from roamcast.host import TimerName
 from roamcast.strategy import STRATEGIES
 from roamcast.strategy.base import Strategy, StrategyContext
 from roamcast.strategy.tree.overlay.manager import ObjectTree
+from roamcast.strategy.tree.overlay.messages import CODEC as OVERLAY
+from roamcast.strategy.tree.overlay.messages import OfRequest, RouteRequest
 from roamcast.strategy.tree.parameters import TreeOptions
-from roamcast.trace import Dropped, DropReason
+from roamcast.trace import Dropped, DropReason, OverlayChanged
 from roamcast.units import NodeId
 from roamcast.wire import Codec
 
@@ -32,6 +40,7 @@ class Managed(Strategy):
     def __init__(self, context: StrategyContext, options: TreeOptions) -> None:
         self._host = context.host
         self._broker = context.broker
+        self._underlay = context.underlay
         self._tree = ObjectTree(context.host, context.underlay, options, self._on_object, _event_in)
         self._overlay = self._tree.overlay
 
@@ -48,6 +57,7 @@ class Managed(Strategy):
         self._overlay.on_timer(name)
 
     def on_receive(self, sender: NodeId, payload: bytes) -> None:
+        self._count(sender, payload)
         self._overlay.on_receive(sender, payload)
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
@@ -55,6 +65,19 @@ class Managed(Strategy):
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self._overlay.on_neighbour_down(neighbour)
+
+    def _count(self, sender: NodeId, payload: bytes) -> None:
+        with suppress(WireError):
+            message = OVERLAY.decode(payload)
+            if isinstance(message, OfRequest):
+                now, node = self._host.now(), self._host.node
+                hearers = {node}
+                if not isinstance(message, RouteRequest):
+                    hearers.update(self._underlay.neighbours_of(sender))
+                own = message.requester in hearers
+                for whose, receivers in (("own", own), ("others", len(hearers) - own)):
+                    octets = len(payload) * receivers
+                    self._host.trace(OverlayChanged(now, node, "handled", role=whose, value=octets))
 
     def _on_object(self, data: bytes, hops: int) -> None:
         try:
