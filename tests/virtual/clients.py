@@ -240,7 +240,7 @@ class ModelClient(asyncio.Protocol):
             self.model.refused_connection(self.name, packet.reason)
             return
         self.is_connected = True
-        self.model.connected(self.name, self.world.now)
+        self.model.connected(self, self.world.now)
         if self._will is not None:
             self._will.connected_at = self.world.now
         if not packet.session_present:
@@ -307,7 +307,7 @@ class ModelClient(asyncio.Protocol):
         since = message.connected_at
         if since is None or message.revoked_at is not None or not message.qos or not self.lasting:
             return
-        if self.world.now - since < NOTED or self.name in self.model.in_doubt:
+        if self.world.now - since < NOTED:
             return
         if not message.delay:
             self.model.acknowledged(message, self.world.now)

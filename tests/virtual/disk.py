@@ -1,6 +1,6 @@
 """A machine's disk: databases and small files of which only what was synced survives.
 
-A database is a real SQLite database in memory. Each commit is a sync: its image afterwards is what a later
+A database is a real SQLite database in memory. Each commit is a sync: what was committed is what a later
 process finds. A process that dies loses its connection and everything since. Each write, commit and replaced
 file is a numbered *point*; `kill_at` is the point at which the process dies, before (even numbers) or after
 (odd numbers) it took effect.
@@ -29,8 +29,9 @@ class VirtualDisk:
     """Of one machine. `process`: the one that uses it now."""
 
     def __init__(self) -> None:
-        self.databases: dict[str, bytes] = {}  # images, as synced
-        self.before: dict[str, bytes] = {}  # the images one commit earlier
+        self.databases: dict[str, bytes] = {}  # images, as synced by processes that are gone
+        self.before: dict[str, bytes] = {}  # the images that the last process found
+        self.committed: dict[str, DiskConnection] = {}  # by whom, since those images
         self.files_kept: dict[str, bytes] = {}
         self.process: ProcessLoop | None = None
         self.points = 0  # that were passed, of all processes
@@ -44,8 +45,9 @@ class VirtualDisk:
 
     def connect(self, path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(":memory:", isolation_level=None, factory=DiskConnection)
-        image = self.databases.get(str(path))
-        if image:
+        self.settle(str(path))
+        if image := self.databases.get(str(path)):
+            self.before[str(path)] = image
             connection.deserialize(image)
         connection.belongs_to(self, str(path), self.process)
         return connection
@@ -72,16 +74,25 @@ class VirtualDisk:
         pass
 
     def files(self, folder: Path) -> list[tuple[str, int]]:
-        logs = {f"{name}-wal": b"" for name in self.databases}
-        kept = {**self.files_kept, **self.databases, **logs}
-        return [(Path(name).name, len(data)) for name, data in kept.items() if Path(name).parent == folder]
+        sizes = {name: len(data) for name, data in {**self.files_kept, **self.databases}.items()}
+        sizes |= {name: connection.size() for name, connection in self.committed.items()}
+        sizes |= {f"{name}-wal": 0 for name in self.databases.keys() | self.committed.keys()}
+        return [(Path(name).name, size) for name, size in sizes.items() if Path(name).parent == folder]
+
+    def settle(self, name: str) -> None:
+        """The process that has used this database is gone, or has closed it: what it committed stays."""
+        connection = self.committed.pop(name, None)
+        if connection is not None:
+            self.databases[name] = connection.image()
 
     def rename(self, path: Path, to: Path) -> None:
+        self.settle(str(path))
         for kept in (self.files_kept, self.databases):
             if str(path) in kept:
                 kept[str(to)] = kept.pop(str(path))
 
     def remove(self, path: Path) -> None:
+        self.committed.pop(str(path), None)
         self.files_kept.pop(str(path), None)
         self.databases.pop(str(path), None)
 
@@ -109,7 +120,8 @@ class VirtualDisk:
 
     def damage(self, random: Random, path: str | None = None) -> str:
         """Something of a synced database changes. What was done."""
-        name = path or sorted(self.databases)[0]
+        name = path or sorted(self.databases.keys() | self.committed.keys())[0]
+        self.settle(name)
         image = bytearray(self.databases[name])
         kind = random.choice(("flips", "torn", "cut", "emptied"))
         if kind == "flips":
@@ -174,10 +186,21 @@ class DiskConnection(sqlite3.Connection):
         self._disk.point("committed")
         return done
 
+    def image(self) -> bytes:
+        if self.in_transaction:
+            super().execute("ROLLBACK")
+        return self.serialize()
+
+    def size(self) -> int:
+        return int(super().execute("PRAGMA page_count").fetchone()[0]) * PAGE
+
+    def close(self) -> None:
+        if self._disk.committed.get(self._path) is self:
+            self._disk.settle(self._path)
+        super().close()
+
     def _keep(self) -> None:
-        disk = self._disk
-        disk.before[self._path] = disk.databases.get(self._path, b"")
-        disk.databases[self._path] = self.serialize()
+        self._disk.committed[self._path] = self
 
     def _check_alive(self) -> None:
         if self._process is None or self._process.is_dead or self._disk.process is not self._process:

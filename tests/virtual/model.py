@@ -17,9 +17,9 @@ program on the local socket gets an event once per connection; it must have what
 subscribed, and where stores have room also what was acknowledged before. A receipt comes from another node
 that has a subscriber, once, until the deadline, and then its publisher is told that it is over.
 
-A node whose disk was full may give a client something twice after a crash: it could not note that the client
-had it, and what it could not keep comes when it can (`in_doubt`). A node that says that it has lost its
-storage (`forgiven`) is out of the second part.
+A node whose disk was full may give a client something twice after a crash, or not have noted its will: it
+could note nothing (`is_in_doubt`). What it could not keep comes when it can, in no order with the rest. A
+node that says that it has lost its storage (`forgiven`) is out of the second part.
 """
 
 from collections import defaultdict
@@ -85,17 +85,14 @@ class Model:
         self.messages: list[Message] = []
         self.log: list[Any] = []
         self.keeps_order = False  # not every strategy keeps it; else it is only counted
-        self.let_pass: Callable[[], int] = lambda: 0  # how many events the nodes have let pass
         self.out_of_order = 0
         self.deliveries = 0
         self.forgiven: set[str] = set()  # clients whose nodes have lost what they had, and said so
-        self.in_doubt: set[str] = set()  # clients whose nodes could not note what they have had
+        self.disk_was_full: dict[str, float] = {}  # since when, on the nodes of these clients
         self.sessions_lost = 0
         self.programs: set[str] = set()
         # Whether it waits on its publisher's disk, because the store is full until lifetimes end.
         self.is_waiting: Callable[[Message], bool] = lambda message: False
-        # Whether a client's node has died at about this time, so that it may not have noted a goodbye.
-        self.died_since: Callable[[str, float], bool] = lambda name, at: False
         self._by_payload: dict[bytes, Message] = {}
         self._clears: dict[str, list[Message]] = defaultdict(list)
         self._subscriptions: dict[str, list[Standing]] = defaultdict(list)
@@ -134,8 +131,9 @@ class Model:
     def refused_connection(self, name: str, reason: int) -> None:
         self.problem(f"{name} was refused with {reason:#x}")
 
-    def connected(self, name: str, now: float) -> None:
-        self._connected[name].append(now)
+    def connected(self, client: AnyClient, now: float) -> None:
+        self._clients[client.name] = client
+        self._connected[client.name].append(now)
 
     def confirmed(self, message: Message, node: int, publisher: int) -> None:
         """A receipt has come."""
@@ -184,16 +182,29 @@ class Model:
         had = self._had[client.name]
         had[message.number] += 1
         is_exact = message.qos == 2 and not message.retain and [one.qos for one in covering] == [2]
-        if is_exact and had[message.number] > 1 and not {client.name, message.client} & self.in_doubt:
+        if is_exact and had[message.number] > 1 and not self.is_in_doubt(client.name, message.client):
             self.problem(f"{client.name} got {message} {had[message.number]} times")
         if message.qos and not message.retain and had[message.number] == 1:
             key = (client.name, message.publisher, message.topic, message.qos)
             if self._last.get(key, -1) > message.number:
                 self.out_of_order += 1
-                if self.keeps_order and not self.let_pass() and client.name not in self.in_doubt:
+                if self.keeps_order and not client.machine.let_pass and client.name not in self.disk_was_full:
                     self.problem(f"{client.name} got {message} after {self._last[key]}")
             else:
                 self._last[key] = message.number
+
+    def is_in_doubt(self, *names: str) -> bool:
+        """Whether the node of one of these clients had a full disk and has died since: it could not note what
+        its clients have had."""
+        full = self.disk_was_full.keys() & self._clients.keys() & set(names)
+        return any(self._clients[one].machine.deaths[-1:] >= [self.disk_was_full[one]] for one in full)
+
+    def _died_at(self, name: str, at: float) -> bool:
+        """Whether a client's node has died at about this time, so that it may not have noted a goodbye."""
+        return any(at - 1.0 < died < at + 5.0 for died in self._clients[name].machine.deaths)
+
+    def on_full_disk(self, now: float, *clients: str) -> None:
+        self.disk_was_full = dict.fromkeys(clients, now) | self.disk_was_full
 
     def problem(self, text: str) -> None:
         self._problems.append(text)
@@ -215,7 +226,7 @@ class Model:
     def _untimely_wills(self) -> list[str]:
         found = []
         for will in self.messages:
-            if not will.client or will.came_at is None or will.client in self.in_doubt:
+            if not will.client or will.came_at is None or self.is_in_doubt(will.client):
                 continue
             ended = will.ended_at
             if ended is None or will.came_at < ended - EARLY:
@@ -225,7 +236,7 @@ class Model:
             back = next((at for at in self._connected[will.client] if at > ended), never)
             if will.revoked_at is not None:
                 # One that comes back may overtake its goodbye, which a node with a full store does not read.
-                if not self.died_since(will.client, ended) and will.came_at < back:
+                if not self._died_at(will.client, ended) and (self.has_room or will.came_at < back):
                     found.append(f"{will} came although its client said goodbye")
             elif will.delay and not self.clocks_jump and min(back, never) - ended < will.delay - EARLY:
                 found.append(f"{will} came although its client was back after {back - ended:.1f} s")
@@ -239,7 +250,7 @@ class Model:
                 continue
             assert message.sent_at is not None
             for name, subscriptions in self._subscriptions.items():
-                if name in self.forgiven:
+                if name in self.forgiven or self.is_in_doubt(message.client):
                     continue
                 gets_stored = self.has_room and name in self.programs
                 must = any(

@@ -63,8 +63,6 @@ class VirtualWorld:
         self.programs: list[LocalProgram] = []
         self.outside = self.timeline.process("clients")  # programs that nothing happens to
         self.model = Model()
-        self.model.let_pass = lambda: sum(machine.let_pass for machine in self.machines)
-        self.model.died_since = self._died_since
         self._folder = tempfile.TemporaryDirectory()  # for the names of local sockets
         self.folder = Path(self._folder.name)
         self.errors: list[str] = []  # logged with a traceback
@@ -133,10 +131,6 @@ class VirtualWorld:
             if machine.node is not None and machine.listener is not None:
                 problems += ledger.problems(machine.name, machine.node.counters)
         assert not problems, f"seed {self.seed}: " + "; ".join(problems[:10])
-
-    def _died_since(self, name: str, at: float) -> bool:
-        machine = next(client.machine for client in self.clients if client.name == name)
-        return any(at - 1.0 < died < at + 5.0 for died in machine.deaths)
 
     def _on_killed(self, loop: ProcessLoop) -> None:
         self.network.killed(loop)

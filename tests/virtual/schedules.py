@@ -247,7 +247,8 @@ class Schedule:
                 world.call_later(10.0, self._mend_disk, machine)
             case "full disk":
                 machine.disk.is_full = True
-                world.model.in_doubt |= {one.name for one in world.everyone if one.machine is machine}
+                here = (client for client in world.everyone if client.machine is machine)
+                world.model.on_full_disk(world.now, *(client.name for client in here))
                 world.call_later(random.uniform(0.1, 20.0), self._mend_disk, machine)
             case "clock":
                 world.model.clocks_jump = True

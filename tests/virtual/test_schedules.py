@@ -212,6 +212,25 @@ def test_a_cut_that_is_too_short_to_be_noticed_loses_nothing(strategy: str) -> N
             world.check()
 
 
+@pytest.mark.parametrize("strategy", HANDING_OVER)
+def test_who_subscribes_to_what_is_stored_has_the_disk_synced_a_few_times(strategy: str) -> None:
+    """Seed 40007: `chapar` noted durably that an event is handed over, one after the other, and a slow disk
+    stopped its node for twenty seconds."""
+    with VirtualWorld(1) as world:
+        machine = world.machine("a", strategy=strategy, has_programs=True)
+        machine.start()
+        publisher, program = world.client(machine, "pub"), world.program(machine, "program")
+        world.run(3.0)
+        for _ in range(50):
+            publisher.publish("t/x", 1)
+        world.run(3.0)
+        synced = machine.disk.commits
+        program.subscribe("t/#")
+        world.run(3.0)
+        assert world.model.deliveries == 50 and machine.disk.commits - synced < 10
+        world.check()
+
+
 def test_chapar_refuses_what_it_would_not_keep() -> None:
     with VirtualWorld(1) as world:
         machine = world.machine("a", strategy="chapar")

@@ -137,12 +137,14 @@ class Timeline:
         """One pass of one process, in which it may die."""
         self._passes += 1
         loop.passed = self._passes
-        loop.stop()
+        asyncio._set_running_loop(loop)  # `run_forever` takes longer than most passes
         try:
-            loop.run_forever()
+            loop._run_once()  # type: ignore[attr-defined]
         except Killed:
             loop.kill()
             self.on_killed(loop)
+        finally:
+            asyncio._set_running_loop(None)
 
     def complete(self, loop: ProcessLoop, work: Coroutine[Any, Any, Any], within: float = 60.0) -> Any:
         """The result of a coroutine of a process, or None if the process died meanwhile."""

@@ -229,7 +229,7 @@ class LocalServer:
         if options.port is not None:
             token = self._path.with_suffix(SUFFIX)
             self._door = TokenDoor(token, options.port, self._connection)
-        self.clients: set[ClientConnection] = set()
+        self.clients: dict[ClientConnection, None] = {}  # in the order of arrival
         self.publisher: ClientConnection | None = None  # whose message is being handled
         node.counters.gauge("local_clients", lambda: len(self.clients))
         self.refused = 0  # messages that no client of ours would send, and clients beyond the bound
@@ -265,7 +265,7 @@ class LocalServer:
         if len(self.clients) >= self._clients_max:
             self.refused += 1
             return None
-        self.clients.add(connection)
+        self.clients[connection] = None
         return LocalSession(self._node, connection.send_message, self._rights_of(connection))
 
     def _rights_of(self, connection: ClientConnection) -> TopicRights | None:
@@ -289,7 +289,7 @@ class LocalServer:
         )
 
     def left(self, connection: ClientConnection) -> None:
-        self.clients.discard(connection)
+        self.clients.pop(connection, None)
 
     def _remove_left_over(self) -> None:
         """A killed node leaves its socket behind; a socket that answers belongs to a running node."""

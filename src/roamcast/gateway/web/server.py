@@ -526,7 +526,7 @@ class WebServer:
         self._base = base
         self._key = key
         self._server: asyncio.Server | None = None
-        self.connections: set[WebConnection] = set()
+        self.connections: dict[WebConnection, None] = {}  # in the order of arrival
 
     @property
     def address(self) -> str:
@@ -577,7 +577,7 @@ class WebServer:
         return None if self._mqtt is None else self._mqtt.accept(self.policy.accounts)
 
     def left(self, connection: WebConnection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
 
     def count(self, name: str, reason: str) -> None:
         self._counters.count(name, 1, reason=reason)
@@ -590,7 +590,7 @@ class WebServer:
             self.count("web_refused_total", "too_many_connections")
             return RefusedConnection()
         connection = WebConnection(self, self._turn)
-        self.connections.add(connection)
+        self.connections[connection] = None
         return connection
 
 

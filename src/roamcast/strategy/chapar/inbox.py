@@ -154,9 +154,9 @@ class Inbox:
             self._release(self._asked if known is None else self._held.keys() & set(known))
         return lacking
 
-    def mark_handed(self, event: EventId) -> None:
-        """This one is handed over: by us, or by the broker core itself (a new local subscription)."""
-        self._handed[event] = None
+    def mark_handed(self, *events: EventId) -> None:
+        """These are handed over: by us, or by the broker core itself (a new local subscription)."""
+        self._handed.update(dict.fromkeys(events))
         with suppress(StoreFullError):  # then it may come twice after a crash
             self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
 

@@ -25,9 +25,13 @@ class Subscriptions(Part):
     # Of this node's applications.
 
     def add(self, subscription: Subscription) -> None:
-        for stored in self._broker.store.standing(self._host.now()):
-            if stored.event.wants_subscribers and subscription.filter.matches(stored.event):
-                self._inbox.mark_handed(stored.event.id)  # the core hands it over right after this
+        matching = [
+            stored.event.id
+            for stored in self._broker.store.standing(self._host.now())
+            if stored.event.wants_subscribers and subscription.filter.matches(stored.event)
+        ]
+        if matching:
+            self._inbox.mark_handed(*matching)  # the core hands them over right after this
         move = self._tables.interests.add(subscription)
         if move is not None:
             self._inbox.want_more(move.filter_id)
