@@ -28,7 +28,7 @@ import series
 ROOT = Path(__file__).parents[1]
 IDLE_SECONDS = 5.0
 START_SECONDS_MAX = 60.0
-GOALS = {"installed_mb": 100.0, "node_idle_mb": 50.0, "publish_s": 0.25, "help_s": 0.3}
+GOALS = {"installed_mb": 45.0, "node_idle_mb": 45.0, "publish_s": 0.25, "help_s": 0.3}
 
 
 def main() -> int:

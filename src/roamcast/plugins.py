@@ -15,9 +15,7 @@ import atexit
 import hashlib
 import importlib
 import importlib.util
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -217,6 +215,9 @@ _folders: dict[Sequence[tuple[str, bytes]], Path] = {}
 def _unpacked(shipped: Shipment, plugin: Plugin) -> Path:
     """A folder with the files of one plug-in, made once and removed with this process, if not before."""
     if plugin.files not in _folders or not _folders[plugin.files].is_dir():
+        import shutil  # here, because no node needs them
+        import tempfile
+
         folder = Path(tempfile.mkdtemp(prefix="roamcast-modules-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         shipped._replace(plugins=(plugin,)).write(folder)

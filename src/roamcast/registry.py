@@ -16,14 +16,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from roamcast.errors import InputError, ScenarioError
 from roamcast.explain import converted, shown, unknown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 Context = TypeVar("Context")
 Part = TypeVar("Part")
@@ -184,7 +186,7 @@ class Registry(Generic[Context, Part, Declared]):
             self._load(name, points)
         return self._entries[name]
 
-    def _points(self) -> dict[str, list[EntryPoint]]:
+    def _points(self) -> "dict[str, list[EntryPoint]]":
         found: dict[str, list[EntryPoint]] = {}
         for point in _installed_points(self.group, _import_path()):
             same = found.setdefault(point.name, [])
@@ -193,7 +195,7 @@ class Registry(Generic[Context, Part, Declared]):
                 same.append(point)
         return found
 
-    def _load(self, name: str, points: list[EntryPoint]) -> None:
+    def _load(self, name: str, points: "list[EntryPoint]") -> None:
         origin = _origin_of_points(points)
         where = f"{self.kind} {name!r} ({origin})"
         if len(points) > 1:
@@ -224,8 +226,10 @@ def _import_path() -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(maxsize=16)  # a few groups
-def _installed_points(group: str, _: tuple[tuple[str, int], ...]) -> EntryPoints:
+def _installed_points(group: str, _: tuple[tuple[str, int], ...]) -> "EntryPoints":
     """Kept, because every run asks for them, and reading those of all packages takes 10 ms."""
+    from importlib.metadata import entry_points  # a megabyte, which a node of built-in parts does not need
+
     return entry_points(group=group)
 
 
@@ -291,7 +295,7 @@ def origin_of(module: str | None) -> tuple[str, Plugin | None]:
     return origin, Plugin(name, origin)
 
 
-def _origin_of_points(points: list[EntryPoint]) -> str:
+def _origin_of_points(points: "list[EntryPoint]") -> str:
     places = [
         f"entry point of {point.dist.name} {point.dist.version}"
         if point.dist

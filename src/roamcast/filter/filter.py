@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,7 +14,9 @@ from roamcast.filter.expression import TRUE, And, Expression, OfType, OnTopic
 from roamcast.filter.normal import normalise
 from roamcast.filter.text import one_line, to_text
 from roamcast.filter.validity import problem_of
-from roamcast.filter.xpath.translation import DocumentShape, parse_filter
+
+if TYPE_CHECKING:
+    from roamcast.filter.xpath.translation import DocumentShape
 
 ENCODING_VERSION = 1  # the first octet; another value is a format that this node does not know
 FILTER_BYTES_MAX = 8192  # encoded; chosen by us: a datagram has room for several
@@ -57,7 +60,7 @@ class Filter:
         return _parsed(text, True)
 
     @classmethod
-    def xpath(cls, text: str, schema: DocumentShape | None = None) -> "Filter":
+    def xpath(cls, text: str, schema: "DocumentShape | None" = None) -> "Filter":
         """An XPath condition on XML events, of a subset of XPath (see `xpath/`).
 
         `schema`, a `roamcast.xml.Schema`, says what the events hold; without it `//` is refused.
@@ -152,7 +155,9 @@ def _parsed(text: str, backslashes: bool) -> Filter:
 
 
 @lru_cache(maxsize=4096)
-def _translated(text: str, schema: DocumentShape | None) -> Filter:
+def _translated(text: str, schema: "DocumentShape | None") -> Filter:
+    from roamcast.filter.xpath.translation import parse_filter  # half a megabyte; most nodes need none
+
     try:
         return Filter(parse_filter(text, schema))
     except FilterError as error:

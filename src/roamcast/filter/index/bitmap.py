@@ -144,10 +144,11 @@ class CircleColumn:
         if found is None:
             return candidates
         x, y, z = found
-        numbers, false = self._numbers, 0
-        for slot in _slots_in(candidates):
-            east, north, up, most = numbers[4 * slot : 4 * slot + 4]
-            if (east - x) * (east - x) + (north - y) * (north - y) + (up - z) * (up - z) > most:
+        slots, numbers, false = _slots_in(candidates), self._numbers, 0
+        for slot in slots:
+            at = 4 * slot
+            east, north, up = numbers[at] - x, numbers[at + 1] - y, numbers[at + 2] - z
+            if east * east + north * north + up * up > numbers[at + 3]:
                 false |= 1 << slot
         return false
 
@@ -354,11 +355,10 @@ def _false_by(passed: "array[int]", ahead: "array[int]", width: int, by_numpy: b
 
 
 def _slots_in(bits: int) -> Iterator[int]:
-    text = bin(bits)[:1:-1]
-    at = text.find("1")
-    while at >= 0:
-        yield at
-        at = text.find("1", at + 1)
+    """The last ones first: to turn the text around takes longer than to look for the ones in it."""
+    text, at = bin(bits), None
+    while (at := text.rfind("1", 2, at)) >= 0:
+        yield len(text) - 1 - at
 
 
 def _select(values: Any, bits: int) -> list[Any]:

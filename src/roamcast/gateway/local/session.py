@@ -8,6 +8,7 @@ No I/O here: the server moves the octets, an in-process client passes the messag
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,7 +16,6 @@ from roamcast.applications import AdmissionOutcome, ApplicationSession, LargePub
 from roamcast.broker.core import Delivery
 from roamcast.broker.retained import AT, FLAGS, clears
 from roamcast.broker.store import StoreFullError
-from roamcast.client import Client
 from roamcast.errors import InputError, WireError
 from roamcast.event import Event, EventId, Publication
 from roamcast.exchange import FoundEvents, QueryQuestion, Question
@@ -55,6 +55,9 @@ from roamcast.wire.local import (
     Welcome,
     WithdrawRequest,
 )
+
+if TYPE_CHECKING:
+    from roamcast.client import Client
 
 SUBSCRIPTIONS_MAX = 10_000  # of one client
 ASKED_MAX = 1_000  # requests and queries of one client that are open; chosen by us
@@ -320,8 +323,10 @@ class DirectLink:
         self._session.close()
 
 
-async def client_of(node: GatewayNode, *, name: str = "", addressed: bool = False) -> Client:
+async def client_of(node: GatewayNode, *, name: str = "", addressed: bool = False) -> "Client":
     """A client of a node that runs in this process and loop."""
+    from roamcast.client import Client  # half a megabyte, which other nodes do not need
+
     return await Client.open(
         lambda on_message, on_lost: DirectLink(node, on_message), name=name, addressed=addressed
     )
