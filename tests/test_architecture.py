@@ -348,10 +348,11 @@ SIZES: dict[str, tuple[int, int]] = {
     "runtime": (6_844, 53),  # names told again, faults by hand; commits that failed; room that came back
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
-    # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7), kept late; order (4)
-    "strategy": (14_525, 101),  # the tree asks for memorized events in their order
+    # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7), kept late; order (4);
+    # what all neighbours have heard, brief digests (30)
+    "strategy": (14_555, 101),  # the tree asks for memorized events in their order
     "testing": (552, 4),  # full relays are a tested promise; so is order
-    "underlay": (2_061, 15),  # riders of beacons, brief ones
+    "underlay": (2_066, 15),  # riders of beacons, brief ones, neighbours of neighbours
     "wire": (709, 7),  # names, whose attributes
     "world": (2_425, 26),  # airtime in one place
     "xml": (529, 5),

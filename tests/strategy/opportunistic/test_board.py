@@ -6,6 +6,7 @@ import pytest
 from tests.strategy.opportunistic.station import PartLayer
 
 from roamcast.kit.protocol import Messenger
+from roamcast.kit.spread import Audience
 from roamcast.strategy.opportunistic import OpportunisticOptions, board
 from roamcast.strategy.opportunistic.board import (
     BROKER,
@@ -13,6 +14,7 @@ from roamcast.strategy.opportunistic.board import (
     SPREADING,
     VERSION_MAX,
     VERSIONS_AHEAD,
+    VERSIONS_PER_START,
     Board,
     BoardEntry,
 )
@@ -41,7 +43,8 @@ class Told:
         self.news: list[tuple[int, NodeId, BoardEntry | None]] = []
         options = OpportunisticOptions(registration_lifetime=LIFETIME / SECOND)
         messenger = Messenger(self.host, FRAMES)
-        self.board = Board(messenger, Underlay(), options, lambda *news: self.news.append(news))
+        around = Audience(node, Underlay(), suppress=True)
+        self.board = Board(messenger, Underlay(), around, options, lambda *news: self.news.append(news))
         self.host.attach(PartLayer())
 
     def frames(self) -> list[tuple[NodeId | None, Rows | RowNumbers]]:
@@ -125,7 +128,7 @@ def test_one_comparison_is_enough_for_both_sides() -> None:
     told.board.post(BROKER, 1, 1, row())
     told.host.advance(3 * SECOND)
     told.frames()
-    told.board.on_numbers(2, RowNumbers((BROKER, 2, 7)))
+    told.board.on_numbers(2, RowNumbers((BROKER, 2, 0, 7)))
     told.host.advance(3 * SECOND)
     assert [(to, type(frame)) for to, frame in told.frames()] == [(None, Rows), (2, RowNumbers)]
 
@@ -133,9 +136,9 @@ def test_one_comparison_is_enough_for_both_sides() -> None:
 def test_two_that_lack_a_row_do_not_ask_each_other_for_it_without_end() -> None:
     """It was named by a node that has forgotten it since, or by a liar."""
     one, other = Told(1), Told(2)
-    one.board.on_numbers(2, RowNumbers((BROKER, 9, 7), is_all=False))
+    one.board.on_numbers(2, RowNumbers((BROKER, 9, 0, 7), is_all=False))
     ((to, asked),) = one.frames()
-    assert to == 2 and isinstance(asked, RowNumbers) and asked.numbers == (BROKER, 9, 0)
+    assert to == 2 and isinstance(asked, RowNumbers) and asked.numbers == (BROKER, 9, 0, 0)
     other.board.on_numbers(1, asked)
     assert other.frames() == []
 
@@ -165,7 +168,7 @@ def test_a_neighbour_that_differs_is_asked_when_that_is_no_news_any_more() -> No
     told.board.on_fingerprint(2, 77)
     told.host.advance(SECOND)
     ((to, numbers),) = told.frames()
-    assert to == 2 and numbers == RowNumbers((BROKER, 1, 1))
+    assert to == 2 and numbers == RowNumbers((BROKER, 1, 0, 1))
 
 
 def test_the_age_of_a_row_is_told_to_the_millisecond() -> None:
@@ -200,7 +203,8 @@ def test_boards_that_lack_one_row_each_hear_of_it_by_their_fingerprints() -> Non
     (_, newer), (back, lacking) = other.frames()
     assert isinstance(newer, Rows)
     one.board.on_rows(2, newer)
-    assert back == 1 and lacking == RowNumbers((BROKER, 37, base + 104), is_all=False)
+    parts = divmod(base + 104, VERSIONS_PER_START)
+    assert back == 1 and lacking == RowNumbers((BROKER, 37, *parts), is_all=False)
     one.frames()
     one.board.on_numbers(2, lacking)
     ((_, rows),) = one.frames()

@@ -1,9 +1,10 @@
 """What neighbours say they have, and who asks whom for what it lacks; floods, which it hands on."""
 
+import pytest
 from tests.strategy.opportunistic.station import PartLayer, shared_of
 
 from roamcast.broker.seen import event_key
-from roamcast.event import Event, EventId
+from roamcast.event import Event, EventClass, EventId
 from roamcast.kit.repair import ANSWER_BURST, HeldRuns
 from roamcast.strategy.opportunistic.board import BROKER
 from roamcast.strategy.opportunistic.copies import Copies, EventCopy, FloodBase
@@ -39,6 +40,13 @@ class Relays(Underlay):
     def __init__(self, is_relay: bool) -> None:
         super().__init__()
         self._is_relay = is_relay
+        self.near: dict[NodeId, list[NodeId]] = {}  # whom each of our neighbours hears
+
+    def neighbours(self) -> list[NodeId]:
+        return sorted(self.near)
+
+    def neighbours_of(self, neighbour: NodeId) -> list[NodeId]:
+        return self.near.get(neighbour, [])
 
     def is_relay(self, node: NodeId) -> bool:
         return self._is_relay
@@ -47,15 +55,26 @@ class Relays(Underlay):
 class Setting(PartLayer):
     def __init__(self, *, is_relay: bool = True) -> None:
         self.host = FakeHost(OWN)
-        shared = shared_of(self.host, Relays(is_relay))
+        self.relays = Relays(is_relay)
+        shared = shared_of(self.host, self.relays)
         self.copies, self.board = shared.copies, shared.board
         self.news: list[int] = []
         self.floods = Floods(shared, lambda copy, _: self.news.append(copy.event.sequence))
         self.host.attach(self)
 
-    def hear(self, sequence: int, sender: NodeId = NEAR, hops: int = 1, *, age: Micros = 0) -> None:
+    def hear(
+        self,
+        sequence: int,
+        sender: NodeId = NEAR,
+        hops: int = 1,
+        *,
+        age: Micros = 0,
+        event_class: EventClass = EventClass.REALTIME,
+        lifetime: Micros = 0,
+    ) -> None:
         """A flooded event, as the strategy hands it in; all of the producer's are flooded."""
-        frame = Flooded(Event(PRODUCER, sequence), sequence, 0, sequence, hops, age)
+        event = Event(PRODUCER, sequence, event_class=event_class, lifetime=lifetime)
+        frame = Flooded(event, sequence, 0, sequence, hops, age)
         self.floods.on_flooded(sender, frame)
 
     def sent(self, kind: type) -> list[tuple[NodeId | None, object]]:
@@ -193,6 +212,57 @@ def test_a_relay_passes_a_flood_on_unless_it_was_heard_often() -> None:
         setting.hear(1)
     setting.host.advance(SECOND)
     assert len(setting.sent(Flooded)) == 1 and setting.news == [0, 1]
+
+
+@pytest.mark.parametrize("event_class", EventClass)
+def test_a_memorized_event_that_all_neighbours_have_heard_is_not_passed_on(event_class: EventClass) -> None:
+    """By the sender's last HELLO, which may be wrong: the repair brings a memorized one in time."""
+    is_memorized = event_class is EventClass.MEMORIZED
+    setting = Setting(is_relay=False)
+    setting.relays.near = {NEAR: [OWN, OTHER], OTHER: [OWN, NEAR]}
+    setting.hear(0, event_class=event_class, lifetime=60 * SECOND * is_memorized)
+    setting.host.advance(SECOND)
+    assert bool(setting.sent(Flooded)) is not is_memorized
+    setting.relays.near[9] = [OWN]
+    setting.hear(1, event_class=event_class, lifetime=60 * SECOND * is_memorized)
+    setting.host.advance(SECOND)
+    assert [one.event.sequence for _, one in setting.sent(Flooded) if isinstance(one, Flooded)][-1] == 1
+
+
+def test_who_is_alone_after_it_had_a_neighbour_says_nothing_until_somebody_comes() -> None:
+    setting = Setting()
+    setting.floods.on_start()
+    setting.relays.near = {NEAR: [OWN]}
+    setting.floods.on_neighbour_up(NEAR)
+    setting.host.advance(5 * SECOND)
+    setting.relays.near = {}
+    setting.floods.on_neighbour_down(NEAR)
+    setting.host.advance(2 * SECOND)
+    setting.host.sent.clear()
+    event = Event(OWN, 0, event_class=EventClass.MEMORIZED, lifetime=60 * SECOND)
+    setting.floods.send(EventCopy(event, 0, 0, 0, setting.host.now()), FloodBase(0, ()))
+    setting.host.advance(20 * SECOND)
+    assert not setting.host.sent
+    setting.relays.near = {OTHER: [OWN]}
+    setting.floods.on_neighbour_up(OTHER)
+    setting.host.advance(SECOND)
+    assert (None, NodeDigest(setting.board.fingerprint, (HeldRuns(OWN, (0, 0)),))) in setting.sent(NodeDigest)
+
+
+def test_a_digest_names_the_same_events_twice_and_then_in_one_of_four_unless_somebody_lacks_them() -> None:
+    setting = Setting()
+    setting.floods.on_start()
+    setting.hear(0)
+    setting.host.advance(50 * SECOND)
+    named = [
+        digest.held is not None for _, digest in setting.sent(NodeDigest) if isinstance(digest, NodeDigest)
+    ]
+    assert named[-6:].count(True) <= 2 and named.count(True) >= 3
+    setting.host.sent.clear()
+    setting.floods.on_digest(NEAR, NodeDigest(setting.board.fingerprint, ()))
+    setting.host.advance(LONGEST + SECOND)
+    (_, first), *_ = setting.sent(NodeDigest)
+    assert first == NodeDigest(setting.board.fingerprint, (HeldRuns(PRODUCER, (0, 0)),))
 
 
 def test_others_wait_longer_and_pass_on_what_they_heard_once() -> None:

@@ -180,6 +180,7 @@ def test_2_hop_neighbours_give_relays_and_routes() -> None:
     assert bench.olsr.relays() == [1]
     assert [bench.olsr.next_hop(node) for node in (5, 6, 7)] == [1, 1, None]
     assert bench.olsr.distance(6) == 2 and bench.olsr.known_nodes() == [1, 2, 5, 6]
+    assert [bench.olsr.neighbours_of(node) for node in (1, 2, 5)] == [[0, 5, 6], [0, 1, 6], []]
     bench.host.advance(2 * SECOND)
     assert bench.sent_hello().links == {SUBNET.address(1): RELAY, SUBNET.address(2): SYMMETRIC}
 

@@ -12,13 +12,16 @@ of its home.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
 
 from roamcast.errors import WireError
 from roamcast.kit.protocol import Messenger, Timer, overflow_traced, random_below
+from roamcast.kit.repair import FINGERPRINTS
 from roamcast.kit.replica import Replica
+from roamcast.kit.spread import Audience
 from roamcast.kit.tables import BoundedDict
 from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
@@ -39,12 +42,13 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
 
 BROKER, CLIENT = 0, 1
 VERSION_MAX = 1 << 60
+VERSIONS_PER_START = 1 << 20  # of a broker's row in each of its boots, of a client's in each generation
 # No row can be farther ahead of what is known than this (16 million boots). A forged row is at most that far
 # ahead, and its owner then posts a newer one.
 VERSIONS_AHEAD = 1 << 44
 ENTRIES_MAX = 20_000
 JITTER: Micros = 250 * MILLISECOND  # chosen: rows of the same moment share a frame; 120 takes a fifth more
-HEARD_ENOUGH = 3
+HEARD_ENOUGH = 4  # copies, the first included
 FRAME_OCTETS = 1_100
 SPREADING: Micros = 2_500 * MILLISECOND  # what differs for less may still be on its way
 NEIGHBOURS_MAX = 1_024
@@ -62,11 +66,29 @@ class BoardEntry(msgspec.Struct, frozen=True, gc=False):
     content: BrokerRow | ClientRow
 
 
+@dataclass(slots=True)
+class HeardCopies:
+    """What this node may pass on: how often others have done so, and whom they reached."""
+
+    enough: int
+    heard: int = 0
+    covered: set[NodeId] = field(default_factory=set)
+
+    def hear(self, sender: NodeId, reached: Iterable[NodeId]) -> None:
+        self.heard += 1
+        self.covered.add(sender)
+        self.covered.update(reached)
+
+    def is_needed(self, around: Audience, now: Micros) -> bool:
+        return self.heard < self.enough and around.lacks(self.covered, now)
+
+
 class Board:
     def __init__(
         self,
         messenger: Messenger[FrameMessage],
         underlay: Underlay,
+        around: Audience,
         options: OpportunisticOptions,
         on_row: Callable[[int, NodeId, BoardEntry | None], None],
     ) -> None:
@@ -75,13 +97,14 @@ class Board:
         self.messenger = self._messenger = messenger
         self._host = messenger.host
         self._underlay = underlay
+        self._around = around
         self.lifetime = micros(options.registration_lifetime)  # of a broker's row that is not renewed
         self._on_row = on_row
         self._rows_timer = Timer(self._host, self._pass_pending_on)
         self._numbers_timer = Timer(self._host, self._name_rows)
         self._replica: Replica[Key, BoardEntry] = Replica()
         self._entries = self._replica.records
-        self._pending: dict[Key, int] = {}  # to be passed on, and how often they were heard meanwhile
+        self._pending: dict[Key, HeardCopies] = {}  # to be passed on
         self._different: NodeId | None = None  # a neighbour to whom we shall name our rows
         self._named_at: Micros = -NAME_EVERY
         self._differs: BoundedDict[NodeId, Micros] = BoundedDict(  # neighbours, and since when
@@ -101,12 +124,13 @@ class Board:
         entries, pending = self._entries, self._pending
         is_relay: bool | None = None  # asked once for a frame, like the time
         now: Micros = -1
+        reached = self._underlay.neighbours_of(sender)
         for row in rows.rows:
             key = (row.kind, row.node)
             known = entries.get(key)
             if known is not None and known.version >= row.version:
                 if key in pending and known.version == row.version:
-                    pending[key] += 1
+                    pending[key].hear(sender, reached)
                 continue
             if now < 0:
                 now = self._host.now()
@@ -117,11 +141,12 @@ class Board:
                     is_relay = self._underlay.is_relay(self._host.node)
                 if is_relay:
                     self._pass_on(key)
+                    pending[key].hear(sender, reached)
 
     def on_fingerprint(self, sender: NodeId, other: int) -> bool:
         """A neighbour's; whether it is ours. If it has differed for long, or no row has come here for long,
         it lacks a row or has one that we lack."""
-        if other == self._replica.fingerprint:
+        if other == self.fingerprint:
             self._differs.pop(sender, None)
             if self._different == sender:
                 self._different = None
@@ -145,8 +170,8 @@ class Board:
             self._different = None  # this answers for both
         named = numbers.numbers
         theirs = {
-            (kind, node): version
-            for kind, node, version in zip(named[::3], named[1::3], named[2::3], strict=False)
+            (kind, node): start * VERSIONS_PER_START + count
+            for kind, node, start, count in zip(*(named[at::4] for at in range(4)), strict=False)
         }
         newer = self._replica.newer_than(theirs)
         self._broadcast(newer if numbers.is_all else [key for key in newer if key in theirs])
@@ -166,12 +191,15 @@ class Board:
 
     def _send_numbers(self, to: NodeId, keys: Iterable[Key], *, is_all: bool) -> None:
         """0: of a row that we do not have."""
-        flat = tuple(n for key in keys for n in (*key, max(self._replica.version(key), 0)))
-        self._messenger.send(RowNumbers(flat[: 3 * NUMBERS_MAX], is_all), to)
+        versions = ((key, max(self._replica.version(key), 0)) for key in keys)
+        flat = tuple(n for key, version in versions for n in (*key, *divmod(version, VERSIONS_PER_START)))
+        self._messenger.send(RowNumbers(flat[: 4 * NUMBERS_MAX], is_all), to)
 
     def _pass_pending_on(self) -> None:
         pending, self._pending = self._pending, {}
-        self._broadcast([key for key, heard in pending.items() if heard < HEARD_ENOUGH])
+        now = self._host.now()
+        if self._around.may_hear(now):
+            self._broadcast([key for key, heard in pending.items() if heard.is_needed(self._around, now)])
 
     def forget_silent(self) -> None:
         """Now and then: brokers that have not been heard of, and their clients."""
@@ -193,8 +221,8 @@ class Board:
 
     @property
     def fingerprint(self) -> int:
-        """The fingerprint of all rows and their versions."""
-        return self._replica.fingerprint
+        """The fingerprint of all rows and their versions, so much of it as is said."""
+        return self._replica.fingerprint % FINGERPRINTS
 
     def find(self, kind: int, node: NodeId) -> BoardEntry | None:
         return self._entries.get((kind, node))
@@ -239,7 +267,7 @@ class Board:
     def _pass_on(self, key: Key) -> None:
         if not self._pending:
             self._rows_timer.within(JITTER)
-        self._pending[key] = 0
+        self._pending[key] = HeardCopies(HEARD_ENOUGH)
 
     def _broadcast(self, keys: list[Key]) -> None:
         entries = [(key, self._entries[key]) for key in keys if key in self._entries]

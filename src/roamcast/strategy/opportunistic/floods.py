@@ -14,18 +14,17 @@ say so at once, and what one pulls from the other it passes on like a flood: tho
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from roamcast.broker.seen import event_key
 from roamcast.broker.store import StoredEvent
-from roamcast.event import EventId
+from roamcast.event import EventClass, EventId
 from roamcast.kit.confirm import RetransmissionTimeout
-from roamcast.kit.newcomers import Newcomers
 from roamcast.kit.protocol import Timer, overflow_traced, random_below
 from roamcast.kit.relay import Relay
 from roamcast.kit.repair import Answers, Requests
 from roamcast.kit.tables import BoundedDict, ExpiringDict, unreported
+from roamcast.strategy.opportunistic.board import HeardCopies
 from roamcast.strategy.opportunistic.consumers import opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.messages import HOPS_MAX, WANTED_MAX, Flooded, NodeDigest, WantFlooded
@@ -42,6 +41,7 @@ PERIOD: Micros = SECOND
 ROWS_PERIOD: Micros = 2 * SECOND  # rows that differ for less may be on their way (`board.py: SPREADING`)
 YOUNG: Micros = 10 * SECOND  # so long after its start a node says as soon that it has learnt a row
 LONGEST: Micros = 10 * SECOND  # a digest that says nothing new is said more and more rarely
+NAMED_EVERY = 4  # digests: events that were named in two are named again in one of so many
 MEETING: Micros = 20 * MILLISECOND  # at most, before the digest for a new neighbour
 MET_FOR: Micros = 2 * SECOND  # so long two nodes that met have much to tell
 # A digest may be faster than the flood of its last event (`OTHERS_LATER`), and all who lack an event hear of
@@ -60,20 +60,17 @@ ANSWERS_MAX = 4_096
 NEIGHBOURS_MAX = 1_024
 
 
-@dataclass(slots=True)
-class HeardFlood:
-    enough: int
-    heard: int = 1
-
-
 class Floods(NodePart):
     def __init__(self, shared: SharedParts, on_copy: Callable[[EventCopy, FloodBase], None]) -> None:
         """`on_copy` gets every flooded event that is new to this node, its own too."""
         super().__init__(shared)
         host = self._host
         self._on_copy = on_copy
-        self._relay: Relay[EventId, HeardFlood] = Relay(
-            host, send=self._broadcast, most=PENDING_MAX, is_needed=lambda _, one: one.heard < one.enough
+        self._relay: Relay[EventId, HeardCopies] = Relay(
+            host,
+            send=self._broadcast,
+            most=PENDING_MAX,
+            is_needed=lambda _, one: one.is_needed(self._around, host.now()),
         )
         self._digest_timer = Timer(host, self._say_digest)
         self._ask_timer = Timer(host, self._ask_all)
@@ -85,12 +82,12 @@ class Floods(NodePart):
         )
         # Neighbours that have what we lack, and how often to ask again what is lost.
         self._offering: dict[NodeId, int] = {}
-        self._around = Newcomers()
         self._met: ExpiringDict[NodeId, Micros] = ExpiringDict(NEIGHBOURS_MAX, unreported, int)
         self._asked: BoundedDict[EventId, Micros] = BoundedDict(  # when first
             ASKED_MAX, overflow_traced(host, "want", "events asked for")
         )
         self._said: NodeDigest | None = None
+        self._same_turns = 0  # digests since the events were other ones, or somebody new heard them
         self._wait = PERIOD
         self._due: Micros = 0
         self._forgot_at: Micros = 0
@@ -100,7 +97,8 @@ class Floods(NodePart):
 
     def send(self, copy: EventCopy, flood: FloodBase) -> None:
         if self._copies.add(copy, flood):
-            self._broadcast(copy.event.id)
+            if self._around.may_hear(self._host.now()):
+                self._broadcast(copy.event.id)
             self._on_new(copy, flood)
 
     def on_flooded(self, sender: NodeId, frame: Flooded) -> None:
@@ -111,8 +109,12 @@ class Floods(NodePart):
             self._answer_time.on_confirmed(self._host.now() - asked_at)
             self._requests.timeout = self._answer_time.wait
         pending = self._relay.find(key)
+        # Whom the sender reaches by its last HELLO lacks no copy. Real-time events do not wait for the repair
+        # where that is wrong, and an answer goes to one node alone.
+        is_covered = frame.event.event_class is EventClass.MEMORIZED and asked_at is None
+        reached = self._underlay.neighbours_of(sender) if is_covered else ()
         if pending is not None:
-            pending.heard += 1
+            pending.hear(sender, reached)
             return
         if self._copies.is_known(key):
             return
@@ -123,7 +125,8 @@ class Floods(NodePart):
         is_for_us = asked_at is not None and frame.age >= FRESH and not self._is_between(sender)
         if frame.hops + 1 < HOPS_MAX and not self._relay.is_full and not is_for_us:
             is_relay = self._underlay.is_relay(self._host.node)
-            pending = HeardFlood(HEARD_ENOUGH if is_relay else HEARD_ALONE)
+            pending = HeardCopies(HEARD_ENOUGH if is_relay else HEARD_ALONE)
+            pending.hear(sender, () if is_relay else reached)
             self._relay.add(
                 key, pending, random_below(self._host, JITTER) + (0 if is_relay else OTHERS_LATER)
             )
@@ -139,7 +142,7 @@ class Floods(NodePart):
         self._hasten(PERIOD)  # neighbours shall hear of it within a period
         self._on_copy(copy, flood)
 
-    def _broadcast(self, event: EventId, _: HeardFlood | None = None) -> None:
+    def _broadcast(self, event: EventId, _: HeardCopies | None = None) -> None:
         flooded = self._flooded(event)
         if flooded is not None:
             self._messenger.send(flooded, own=event.publisher == self._host.node)
@@ -203,6 +206,7 @@ class Floods(NodePart):
         self._met.expire(now)
         self._met[neighbour] = now + MET_FOR
         self._board.on_met(neighbour)
+        self._same_turns = -1
         if self._due > now + MEETING:
             self._set(random_below(self._host, MEETING))
 
@@ -223,12 +227,14 @@ class Floods(NodePart):
     def on_digest(self, sender: NodeId, digest: NodeDigest) -> None:
         if not self._board.on_fingerprint(sender, digest.rows):
             self.on_row()
-        if self._said is not None and digest.held == self._said.held:
-            return  # it has what we have
+        if digest.held is None or (self._said is not None and digest.held == self._said.held):
+            return  # it has what we have, or has named it before
         unknown = self._copies.unknown(digest.held)
         if unknown:
             self._requests.on_offer(sender, [], unknown)
             self._ask_soon(sender)
+        else:
+            self._same_turns = min(self._same_turns, 0)  # it lacks some of ours: they are named again
 
     def _ask_soon(self, neighbour: NodeId) -> None:
         wait = ASK_MET_AFTER if self._has_met(neighbour) else ASK_AFTER
@@ -242,14 +248,17 @@ class Floods(NodePart):
             self._forgot_at = now
             self._board.forget_silent()
         digest = NodeDigest(self._board.fingerprint, self._copies.digest())
+        self._same_turns += 1
         if self._said is None or digest.held != self._said.held:
-            self._wait = PERIOD
+            self._wait, self._same_turns = PERIOD, 0
         elif digest.rows != self._said.rows:
             self._wait = self._rows_period()
         else:
             self._wait = min(2 * self._wait, LONGEST)
         self._said = digest
-        self._messenger.send(digest)
+        if self._around.may_hear(now):
+            is_brief = self._same_turns > 1 and self._same_turns % NAMED_EVERY
+            self._messenger.send(NodeDigest(digest.rows) if is_brief else digest)
         self._set(int(self._wait * (0.9 + 0.2 * self._host.random.random())))
 
     def _rows_period(self) -> Micros:

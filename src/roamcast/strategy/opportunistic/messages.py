@@ -89,19 +89,20 @@ class Flooded(WireMessage, frozen=True, tag=3):
 
 
 class NodeDigest(WireMessage, frozen=True, tag=4):
-    """What the sender knows: the fingerprint of its rows, and which flooded events it has."""
+    """What the sender knows: the fingerprint of its rows, and which flooded events it has; None: the same as
+    in its last digests."""
 
     name = "digest"
     rows: Count
-    held: Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)] = ()
+    held: Annotated[tuple[HeldRuns, ...], msgspec.Meta(max_length=PUBLISHERS_MAX)] | None = None
 
 
 class RowNumbers(WireMessage, frozen=True, tag=7):
-    """To a neighbour whose fingerprint is another: kind, node and version of each row that the sender has;
-    or, in answer (`is_all` is false), of those that the neighbour has newer."""
+    """To a neighbour whose fingerprint is another: kind, node and version (in two parts, which are small) of
+    each row that the sender has; or, in answer (`is_all` is false), of those that the neighbour has newer."""
 
     name = "numbers"
-    numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3 * NUMBERS_MAX)]
+    numbers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=4 * NUMBERS_MAX)]
     is_all: bool = True
 
 
@@ -642,7 +643,7 @@ class Bundle(WireMessage, frozen=True, tag=8):
 FrameMessage = (
     Rows | Envelope | Bundle | Flooded | NodeDigest | RowNumbers | WantFlooded | RingSearch | RingAnswer
 )
-FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 7, FrameMessage)
+FRAMES: Codec[FrameMessage] = Codec("opportunistic frame", 8, FrameMessage)
 BROKER_ROWS: Codec[BrokerRow] = Codec("opportunistic broker row", 3, BrokerRow)
 CLIENT_ROWS: Codec[ClientRow] = Codec("opportunistic client row", 3, ClientRow)
 

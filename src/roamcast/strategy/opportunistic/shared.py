@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from roamcast.kit.protocol import Messenger
+from roamcast.kit.spread import Audience
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
 from roamcast.strategy.opportunistic.board import Board, BoardEntry
@@ -24,6 +25,7 @@ class SharedParts(NamedTuple):
     context: StrategyContext
     options: OpportunisticOptions
     messenger: Messenger[Any]  # one hop
+    around: Audience
     post: LetterPost  # several
     board: Board
     overlay: BrokerOverlay
@@ -41,12 +43,14 @@ class SharedParts(NamedTuple):
     ) -> "SharedParts":
         """`on_row`: see `Board`."""
         channel, messenger = SystemChannel(), Messenger(context.host, FRAMES)
-        board = Board(messenger, context.underlay, options, on_row)
+        around = Audience(context.host.node, context.underlay, suppress=True)
+        board = Board(messenger, context.underlay, around, options, on_row)
         overlay = BrokerOverlay(context, options, channel, board, post)
         return cls(
             context,
             options,
             messenger,
+            around,
             post,
             board,
             overlay,
@@ -65,6 +69,7 @@ class NodePart:
         self._underlay = shared.context.underlay
         self._options = shared.options
         self._messenger = shared.messenger
+        self._around = shared.around
         self._post = shared.post
         self._board = shared.board
         self._overlay = shared.overlay

@@ -215,6 +215,12 @@ class Olsr(Underlay):
     def neighbours(self) -> list[NodeId]:
         return self._numbers(self._neighbours.table)
 
+    def neighbours_of(self, neighbour: NodeId) -> list[NodeId]:
+        known = self._neighbours.table.get(self._addresses.address(neighbour))
+        if known is None or known.hello is None:
+            return []
+        return self._numbers(self._associations.mains(known.hello.symmetric))
+
     def is_overdue(self, neighbour: NodeId) -> bool:
         return self._neighbourhood.is_overdue(self._addresses.address(neighbour), self._host.now())
 
