@@ -333,7 +333,7 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (1_039, 9),  # refused by a disk, tried again where there is room, and told; places kept; order
+    "broker": (1_049, 9),  # refused by a disk, tried where there is room, and told; places kept, restarts too
     "cli": (640, 10),  # check, groups, reconnect, faults by hand
     "client": (1_210, 8),  # reconnect, failures told, near
     "daemon": (718, 7),  # check, init without an editor, members of JSON

@@ -294,6 +294,23 @@ def test_what_has_its_number_keeps_its_place_when_a_later_one_is_published_first
     assert order.after(frame, 10, 0) == 1
 
 
+def test_what_a_restart_has_left_unpublished_follows_what_was_published_before_it() -> None:
+    """It named no predecessor where a later one of its topic, or its own first chunk, was in the store."""
+    here = Here()
+    small = Publication({FLAGS: 2}, topic="t", lifetime=HOUR)
+    numbers = [published(here.broker, small).sequence for _ in range(2)]
+    published(here.broker, Publication({FLAGS: 2}, topic="another", lifetime=HOUR))
+    left, large = here.broker.reserve(), here.broker.reserve(3)
+    published(here.broker, Publication({FLAGS: 2, MARK: 0}, topic="t", lifetime=HOUR), large)
+    published(here.broker, small)
+    again = Broker(here.host, Inbox(), store=here.broker.store)
+    again.start()
+    again.order.begin(small, left, 1, here.host.now())
+    again.order.begin(small, large, 3, here.host.now())
+    assert left - published(again, small, left).after == numbers[-1]
+    assert large - published(again, small, large).after == left
+
+
 def test_what_was_given_up_and_is_tried_again_has_its_place() -> None:
     order = Here().broker.order
     frame = Publication({FLAGS: 2}, topic="t", lifetime=HOUR)

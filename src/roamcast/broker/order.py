@@ -58,16 +58,20 @@ class LastPublished(NamedTuple):
 class OwnOrder:
     """Which of the events that this node publishes is the last of its chain."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored_before: Callable[[Chain, int], LastPublished | None]) -> None:
+        """`stored_before`: the last of our events of a chain before this number that is in the store."""
+        self._stored_before = stored_before
         # Forgotten ones, and those of an earlier boot that are not in the store, claim nothing.
         self._last: BoundedDict[Chain, LastPublished] = BoundedDict(TOPICS_MAX, unreported)
         # What stood before those that have a place and are not published yet; and before refused ones.
         self._begun: BoundedDict[int, LastPublished | None] = BoundedDict(TOPICS_MAX, unreported)
         self._given_up: BoundedDict[int, LastPublished | None] = BoundedDict(TOPICS_MAX, unreported)
+        # The last that took its place again after a restart, behind one that was published before it.
+        self._restored: BoundedDict[Chain, LastPublished] = BoundedDict(TOPICS_MAX, unreported)
 
     def after(self, publication: Publication, sequence: int, now: Micros) -> int:
         """How far back the predecessor is; 0: there is none."""
-        chain = _chain(publication) if publication.lifetime else None
+        chain = chain_of(publication) if publication.lifetime else None
         if chain is None:
             return 0
         if publication.attributes.get(MARK):
@@ -79,7 +83,7 @@ class OwnOrder:
         """The event is kept. `last`: its number, or that of its last chunk."""
         if self._begun:
             self._begun.pop(last, None)
-        chain = _chain(event)
+        chain = chain_of(event)
         if chain is None:
             return
         before = self._last.get(chain)
@@ -88,14 +92,17 @@ class OwnOrder:
 
     def begin(self, frame: Publication, first: int, count: int, now: Micros) -> None:
         """A place for what has its numbers and is published later: a payload in so many chunks, a message
-        that is not on the disk yet, or what an earlier boot has left. What is published meanwhile follows."""
-        chain = _chain(frame) if frame.lifetime else None
+        that is not on the disk yet, or what an earlier boot has left, in the order of its numbers. What is
+        published meanwhile follows."""
+        chain = chain_of(frame) if frame.lifetime else None
         if chain is not None and first not in self._begun:
             last = first + count - 1
             is_again = last in self._given_up
             before = self._given_up.pop(last) if is_again else self._before(first, chain)
             self.published(frame, last, now + frame.lifetime)
             self._begun[first] = before
+            if self._last[chain].sequence > last:
+                self._restored[chain] = LastPublished(last, now + frame.lifetime)
 
     def end(self, first: int) -> None:
         """A payload in chunks is published."""
@@ -108,6 +115,9 @@ class OwnOrder:
 
     def _before(self, sequence: int, chain: Chain) -> LastPublished | None:
         last = self._begun[sequence] if sequence in self._begun else self._last.get(chain)
+        if last is not None and last.sequence >= sequence:  # an earlier boot has published them out of order
+            found = (self._stored_before(chain, sequence), self._restored.get(chain))
+            last = max((one for one in found if one is not None and one.sequence < sequence), default=None)
         while last is not None and last.sequence in self._given_up:
             last = self._given_up[last.sequence]
         return last
@@ -200,7 +210,7 @@ class HeldBack:
             self._host.set_timer(self._timer, now + TICK)
 
 
-def _chain(event: Event | Publication) -> Chain | None:
+def chain_of(event: Event | Publication) -> Chain | None:
     """None: it has no place in the order."""
     flags = event.attributes.get(FLAGS)
     if type(flags) is int and flags >= RETAINED and is_retained(event):
