@@ -336,16 +336,16 @@ SIZES: dict[str, tuple[int, int]] = {
     "broker": (1_049, 9),  # refused by a disk, tried where there is room, and told; places kept, restarts too
     "cli": (640, 10),  # check, groups, reconnect, faults by hand
     "client": (1_210, 8),  # reconnect, failures told, near
-    "daemon": (718, 7),  # check, init without an editor, members of JSON
+    "daemon": (722, 7),  # check, of nodes that run too, init without an editor, members of JSON
     "exchange": (385, 3),  # words counted
     "filter": (2_759, 22),  # WITHIN; XPath loaded when asked for
     "gateway": (4_971, 34),  # JSON, HTTP, tiles, counts, stamps that wait, wills in order, no client loaded
     "kit": (1_376, 15),  # what a restarted node must refuse; slow radios; handed to all; sums of fingerprints
-    "lab": (10_008, 95),  # own control traffic by what is received; packed for workers, lost writes told
+    "lab": (10_009, 95),  # own control traffic by what is received; packed for workers, lost writes told
     "modulator": (234, 4),
     "modules at the top": (1_720, 19),  # a full store asks in few calls; entry points read when needed
     "pages": (32, 1),
-    "runtime": (6_844, 53),  # names told again, faults by hand; commits that failed; room that came back
+    "runtime": (6_853, 53),  # names told again, in refusals too; no old news; faults by hand
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
     # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7), kept late; order (4);

@@ -9,6 +9,8 @@ from click.testing import CliRunner, Result
 from roamcast.cli import app
 from roamcast.daemon import check as looked
 from roamcast.daemon import load_config, write_fresh
+from roamcast.runtime.live.linux import LocalDisk
+from roamcast.runtime.live.storage.database import NodeStorage
 from roamcast.runtime.live.world import Interface
 
 
@@ -65,6 +67,18 @@ def test_a_fresh_device_is_ready_and_each_fault_is_a_line(tmp_path: Path) -> Non
     faults = wrong(said(path))
     assert faults[0].startswith("warning file:") and "chmod 600" in faults[0]
     assert faults[1].endswith("is no storage of a node; name another file in node.state")
+
+
+def test_a_node_that_runs_or_was_killed_has_a_storage(tmp_path: Path) -> None:
+    """Its number is in the log until that is written into the file."""
+    path = write_fresh(tmp_path / "hut.toml", interface="eth0")
+    storage = NodeStorage(LocalDisk(), tmp_path / "hut.db")
+    assert (tmp_path / "hut.db").read_bytes()[68:72] == bytes(4), "else the next line proves nothing"
+    assert wrong(said(path)) == []
+    storage.close()
+    assert wrong(said(path)) == []
+    path.write_text(path.read_text().replace('"hut.db"', '"card/hut.db"'))
+    assert wrong(said(path)) == [f"error disk: {tmp_path / 'card'} is not there (node.state)"]
 
 
 @pytest.mark.realtime

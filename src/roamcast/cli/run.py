@@ -237,7 +237,7 @@ def why(
     run = open_run(folder, of_run)
     for line in run.remarks:
         print(f"roamcast: {line}", file=sys.stderr)
-    wanted = None if event is None else run.event(event)
+    wanted = None if event is None else run.published(event)
     to = None if node is None else run.node(node)
     explanations = inquest.explain(run.tables, run.info, wanted, to)
     ways = [] if wanted is None else inquest.ways(run.tables, wanted)

@@ -130,13 +130,18 @@ def _disk(base: Path, config: Config) -> Iterator[DeviceFinding]:
         yield DeviceFinding("warning", "disk", "node.state is not given; nothing is kept over a restart")
         return
     state = base / config.node.state
+    if not state.parent.is_dir():
+        yield DeviceFinding("error", "disk", f"{state.parent} is not there (node.state)")
+        return
     yield from _room(state, BYTES_MAX, "node.state")
     try:
         head = state.read_bytes()[:100] if state.is_file() else b""
     except OSError as error:
         yield DeviceFinding("error", "disk", f"{state} cannot be read: {error.strerror}")
         return
-    if head and head[_APPLICATION_AT] != APPLICATION_ID.to_bytes(4, "big"):
+    # Of a database that is new the log has the number, until that has been written into the file.
+    unset = [bytes(4)] * state.with_name(f"{state.name}-wal").exists()
+    if head and head[_APPLICATION_AT] not in (APPLICATION_ID.to_bytes(4, "big"), *unset):
         yield DeviceFinding(
             "error", "disk", f"{state} is no storage of a node; name another file in node.state"
         )

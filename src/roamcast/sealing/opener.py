@@ -281,7 +281,7 @@ class FrameOpener:
             )
         first, channel, key_id, sender, epoch, high, low = HEADER.unpack_from(data)
         if first >> 4 != VERSION or first & RESERVED:
-            raise SealError(Refusal.VERSION, 0, f"is {first:#04x}, this node speaks version {VERSION}")
+            raise SealError(Refusal.VERSION, 0, f"begins octet {first:#04x}, our version is {VERSION}")
         if sender in self._revoked:
             raise SealError(Refusal.REVOKED, 4, f"begins node {sender}, which is revoked")
         known = self._senders.get(sender)

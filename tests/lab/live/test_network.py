@@ -100,8 +100,10 @@ def test_why_takes_what_publish_printed_and_speaks_of_nodes_by_name(tmp_path: Pa
         told = why(f"{publisher}:{sequences[0]}")
         assert told.exit_code == 0, told.output
         assert f"n{bob} ({bob})" in told.stdout and str(DERIVED_FROM) not in told.stdout, told.stdout
-    unknown = why(f"{alice}:999")
-    assert unknown.exit_code == 1 and "was not published in this run" in unknown.stderr
+    for written in (f"{alice}:999", f"n{alice}:999"):
+        unknown = why(written)
+        assert unknown.exit_code == 1
+        assert f"event {written}: was not published in this run" in unknown.stderr
     misspelt = why(f"n{alice}0:1")
     assert misspelt.exit_code == 2 and f"did you mean `n{alice}`?" in misspelt.stderr
 

@@ -1,6 +1,7 @@
 """Nodes are called what their files call them, wherever a person reads or types."""
 
 import asyncio
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.runtime.live.air.test_statements import Told
 from tests.runtime.live.nodes import acquainted, free_port, running, settings, until
-from tests.virtual.nodes import VirtualWorld
+from tests.virtual.nodes import VirtualMachine, VirtualWorld
 
 from roamcast.cli import app
 from roamcast.client import Message
@@ -57,6 +58,39 @@ def test_two_nodes_of_one_name_are_told_apart_and_warned_of(caplog: pytest.LogCa
         assert problem.text in {record.getMessage() for record in caplog.records}
         called = Naming(one.node.status().names)
         assert [called(one.number), called(one.number)] == [f"hut ({one.number})"] * 2
+
+
+def test_a_twin_that_is_revoked_is_warned_of_no_more_and_newcomers_get_no_old_news(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+
+    def warned(machine: VirtualMachine) -> str:
+        assert machine.node is not None
+        return "\n".join(one.text for one in machine.node.status().problems)
+
+    with VirtualWorld(6) as world:
+        one, other, late = (world.machine(name, is_derived=True) for name in ("hut", "hut", "late"))
+        world.link(one, other)
+        world.link(one, late)
+        for machine in (one, other):
+            machine.start()
+        world.run(20.0)
+        assert "several nodes" in warned(one), "else the next line proves nothing"
+        other.stop()
+        assert one.node is not None and one.process is not None
+        one.process.call_soon(one.node.revoke, other.number)
+        world.run(5.0)
+        assert "several nodes" not in warned(one), "the lost one can be given no other name"
+        one.process.call_soon(partial(one.node.revoke, other.number, undo=True))
+        world.run(5.0)
+        caplog.clear()
+        late.start()
+        world.run(5.0)
+        assert late.node is not None and other.number in late.node.status().names
+    said = [record.getMessage() for record in caplog.records if record.name == "roamcast.members"]
+    assert not [line for line in said if "accepted again" in line], "here it had never been revoked"
+    assert said.count(f"node {late.number} is called late") == 1, "who was there is told, itself is not"
 
 
 def test_the_number_stands_beside_a_name_once() -> None:

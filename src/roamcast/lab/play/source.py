@@ -10,7 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from roamcast.columns import Naming
-from roamcast.errors import FileError, InputError
+from roamcast.errors import FileError, InputError, RoamcastError
 from roamcast.event import EventId
 from roamcast.explain import unknown
 from roamcast.lab.run.tables import RUN_FILE, TABLES, RunInfo, Tables, read, read_run, table
@@ -48,6 +48,13 @@ class PlayedRun:
         if not publisher or not sequence.isdecimal():
             raise InputError(f"event {text!r}", "is no event; allowed: publisher:sequence, as in 3:17")
         return EventId(self.node(publisher), int(sequence))
+
+    def published(self, text: str) -> EventId:
+        """The same, refused as it was written if this run has no such event."""
+        event, published = self.event(text), self.tables["publications"]
+        if event not in set(zip(*(published[name].to_pylist() for name in event._fields), strict=True)):
+            raise RoamcastError(f"event {text}: was not published in this run")
+        return event
 
     def in_names(self, text: str) -> str:
         """What `why` says, with the nodes' names, and the numbers that they have elsewhere."""

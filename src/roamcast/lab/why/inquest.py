@@ -28,13 +28,12 @@ from typing import NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from roamcast.errors import RoamcastError
 from roamcast.event import EventId
 from roamcast.lab.run.expected import RecordedInterests
 from roamcast.lab.run.graph import ContactGraph, Hop, Journeys, UpTimes, links_up, nodes_up
 from roamcast.lab.run.limit import LimitRules
 from roamcast.lab.run.tables import Expected, RunInfo, records
-from roamcast.lab.why.answer import DeliveryPath, Explanation, LossReason, clock, event_text
+from roamcast.lab.why.answer import DeliveryPath, Explanation, LossReason, clock
 from roamcast.lab.why.story import Story, frames_of, served
 from roamcast.strategy import STRATEGIES
 from roamcast.trace import (
@@ -65,7 +64,7 @@ def explain(
 
     As in the metrics, events published before the warm-up ended are left out, unless asked for.
     """
-    publications = _publications(tables, event)
+    publications = _publications(tables)
     missing = [
         pair
         for pair in _missing(tables)
@@ -95,12 +94,8 @@ def examine(tables: Mapping[str, pa.Table], run: RunInfo) -> Examined:
     return Examined(inquest.explained(_missing(tables)), inquest.stories)
 
 
-def _publications(tables: Mapping[str, pa.Table], wanted: EventId | None = None) -> dict[EventId, Published]:
-    """The publications by event; `wanted` is refused if it is none of them."""
-    found = {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
-    if wanted is not None and wanted not in found:
-        raise RoamcastError(f"event {event_text(wanted)}: was not published in this run")
-    return found
+def _publications(tables: Mapping[str, pa.Table]) -> dict[EventId, Published]:
+    return {EventId(p.publisher, p.sequence): p for p in records(tables, Published)}
 
 
 def _missing(tables: Mapping[str, pa.Table]) -> list[Expected]:
@@ -112,7 +107,7 @@ def _missing(tables: Mapping[str, pa.Table]) -> list[Expected]:
 
 def ways(tables: Mapping[str, pa.Table], event: EventId) -> list[DeliveryPath]:
     """For each node that got the event, the path of its copy, by time of delivery."""
-    story = Story(_publications(tables, event)[event], frames_of(tables, {event}).get(event, []))
+    story = Story(_publications(tables)[event], frames_of(tables, {event}).get(event, []))
     first: dict[NodeId, Micros] = {}
     for delivery in records(tables, Delivered):
         if (delivery.publisher, delivery.sequence) == event and delivery.matched:

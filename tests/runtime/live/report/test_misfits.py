@@ -63,7 +63,7 @@ def test_another_strategy_is_named_with_its_address_in_log_status_and_metrics(
 
 
 @pytest.mark.realtime
-def test_a_foreign_group_is_named_with_its_address_and_key_id() -> None:
+def test_a_foreign_group_is_named_once_with_its_address_and_key_id(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         port = free_port()
         foreign = GroupKey.generate()
@@ -74,7 +74,10 @@ def test_a_foreign_group_is_named_with_its_address_and_key_id() -> None:
             await until(lambda: "group" in kinds(alice))
             found = kinds(alice)["group"]
             assert found.address == "127.0.0.1" and found.node is None
-            assert f"{foreign.id:04x}" in found.problem
+            key = f"(key id {foreign.id:04x}, which is not in our ring)"
+            assert found.problem == f"is of another group: this node does not have its group key {key}"
+            told = [record.getMessage() for record in caplog.records if key in record.getMessage()]
+            assert told == [f"a neighbour does not fit: 127.0.0.1 {found.problem}"]
             assert alice.status().problems[0].level == "warning", "it may be meant so"
 
     asyncio.run(play())

@@ -256,15 +256,13 @@ class LiveRadio:
         try:
             opened = opener.open(data)
         except SealError as error:
-            now = self._inputs.clock.enter()
+            self._inputs.clock.enter()
             if error.reason is Refusal.REPLAYED and self._is_heard_twice(claimed_sender(data)):
                 self._counters.count("frames_heard_twice_total")
                 raise
             if error.reason is Refusal.UNPROVEN:  # of a member, or a recording of one
                 self.air.on_authentic(source)
-            host = source.host
-            self._journal.refused(claimed_sender(data), error.reason.value, f"from {host}: {error}")
-            self._journal.misfits.refused(error.reason, host, f"octet {error.args[1]} {error.problem}", now)
+            self._journal.unopened(claimed_sender(data), error, source.host)
             if opener.announcement_due:
                 self._announce_soon()
             raise

@@ -248,6 +248,7 @@ class Statements:
         self._octets.add(statement.encode())
 
     def _take(self, statement: Statement) -> None:
+        before = self._before(statement)
         self._enter(statement)
         self._is_unsaved = True
         now, device, called = self._now(), statement.device, self._names.called
@@ -257,8 +258,9 @@ class Statements:
             self._log.log(now, logging.WARNING, "%s, says %s", what, called(statement.issuer))
             self._owner.on_revoked(device)
         elif statement.kind == "pardon" and device is not None:
-            said = "%s is accepted again, says %s"
-            self._log.log(now, logging.INFO, said, called(device), called(statement.issuer))
+            if before is not None:  # else it is history from before this node came
+                said = "%s is accepted again, says %s"
+                self._log.log(now, logging.INFO, said, called(device), called(statement.issuer))
             self._owner.on_pardoned(device)
         elif statement.kind == "named":
             self._say_name(statement)
@@ -267,11 +269,11 @@ class Statements:
             self._log.log(now, logging.ERROR, said, ", ".join(map(called, users)))
 
     def _say_name(self, statement: Statement) -> None:
-        name, holders = statement.subject, self._names.shared().get(statement.subject)
+        name, holders = statement.subject, self._names.shared(self.revoked()).get(statement.subject)
         if holders is not None:
             said = "several nodes are called %s: %s; give each a name of its own"
             self._log.log(self._now(), logging.WARNING, said, name, ", ".join(map(str, holders)))
-        else:
+        elif statement.issuer != self._identity.node:
             self._log.log(self._now(), logging.INFO, "node %d is called %s", statement.issuer, name)
 
     def _now(self) -> Micros:

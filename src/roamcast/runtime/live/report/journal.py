@@ -13,10 +13,11 @@ from roamcast.event import EventId
 from roamcast.host import Channel, Frame, Host, Kind
 from roamcast.runtime.live.inputs import Clock
 from roamcast.runtime.live.report.counters import Count, Counters
-from roamcast.runtime.live.report.misfits import HeardPeer, Misfits
+from roamcast.runtime.live.report.misfits import REFUSED, HeardPeer, Misfits
 from roamcast.runtime.live.report.names import Names
 from roamcast.runtime.live.report.segments import TraceSegments
 from roamcast.runtime.live.report.ways import EventWays
+from roamcast.sealing import SealError
 from roamcast.trace import Dropped, DropReason, LoadSampled, OverlayChanged, Record, Transmitted
 from roamcast.underlay.base import UnderlayListener
 from roamcast.units import SECOND, Micros, NodeId
@@ -68,7 +69,10 @@ REFUSAL_WORDS = {
     "clash": "another device has our own node number",
     "records": "its content cannot be read: another version",
 }
-NORMAL_REFUSALS = frozenset({"own_frame", "unproven", "stale_epoch", "replayed"})
+NORMAL_REFUSALS = frozenset({"own_frame", "unproven", "stale_epoch", "replayed"}) | {
+    reason.value.replace(" ", "_")
+    for reason in REFUSED  # the log of misfits names these
+}
 LINKS_MAX = 4_096  # chosen by us; beyond, the oldest is forgotten
 
 
@@ -182,6 +186,14 @@ class NodeJournal:
             self._trace.add(
                 Dropped(self._clock.now, self._node, DropReason.SEAL, "sealed", to=sender, detail=why)
             )
+
+    def unopened(self, sender: NodeId | None, error: SealError, host: str) -> None:
+        """A sealed frame from this address, for people: whose it says it is by name, and no places in it."""
+        problem = error.problem.removeprefix("begins ")
+        if sender is not None and sender in self.names:
+            problem = problem.replace(f"node {sender}", self.names.called(sender))
+        self.refused(sender, error.reason.value, f"from {host}: {problem}")
+        self.misfits.refused(error.reason, host, problem, self._clock.now)
 
     def look(self, now: Micros, peers: Mapping[NodeId, HeardPeer]) -> None:
         """Once a second: log what was counted in a minute, and see who is still here."""

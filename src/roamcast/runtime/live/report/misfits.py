@@ -35,7 +35,7 @@ OPTIONS_LENGTH_MAX = 120
 KINDS = ("group", "version", "strategy", "underlay", "settings", "program", "clock", "identity")
 _DEAF = {"strategy": Channel.STRATEGY, "underlay": Channel.UNDERLAY}
 _ERRORS = frozenset({"strategy", "underlay", "version", "identity"})
-_REFUSED = {
+REFUSED = {
     Refusal.UNKNOWN_KEY: ("group", "is of another group: this node does not have its group key"),
     Refusal.VERSION: ("version", "speaks another version of our frames, or is another program on this port"),
     Refusal.BAD_ANNOUNCEMENT: ("version", "announces itself in a form that this version does not know"),
@@ -106,7 +106,7 @@ class Misfits:
 
     def refused(self, reason: Refusal, address: str, detail: str, now: Micros) -> None:
         """A frame could not be opened; nothing that it says of its sender is believed."""
-        found = _REFUSED.get(reason)
+        found = REFUSED.get(reason)
         if found is not None:
             kind, problem = found
             self._notice(kind, address, None, f"{problem} ({detail})", now)

@@ -1,6 +1,8 @@
 """What the nodes of a network are called: each says it in a signed statement (`air/statements.py`), so that
 people read and type names, not numbers. A name is no address: only people use it."""
 
+from collections.abc import Collection
+
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.units import NodeId
 
@@ -16,9 +18,9 @@ class Names(BoundedDict[NodeId, str]):
         name = self.get(node)
         return f"node {node}" if name is None else f"{name} ({node})"
 
-    def shared(self) -> dict[str, list[NodeId]]:
-        """Names that more than one node has."""
+    def shared(self, revoked: Collection[NodeId]) -> dict[str, list[NodeId]]:
+        """Names that more than one node has, of those that are not revoked."""
         holders: dict[str, list[NodeId]] = {}
         for node, name in self.items():
-            holders.setdefault(name, []).append(node)
+            holders.setdefault(name, []).extend([node] * (node not in revoked))
         return {name: sorted(nodes) for name, nodes in holders.items() if len(nodes) > 1}

@@ -123,7 +123,7 @@ def problems_of(node: "LiveNode") -> list[NodeProblem]:
         )
     warnings += [
         f"several nodes are called {name}: {', '.join(map(str, holders))}; give each a name of its own"
-        for name, holders in journal.names.shared().items()
+        for name, holders in journal.names.shared(node.radio.statements.revoked()).items()
     ]
     if node.world.wall() < CLOCK_SET:
         warnings.append("the wall clock is not set; lifetimes do not run while the node is off")
