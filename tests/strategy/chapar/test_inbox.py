@@ -185,6 +185,8 @@ def test_a_crash_does_not_make_an_event_come_twice() -> None:
     stable: dict[str, bytes] = {}
     before = Reader(stable)
     before.take(1, None)
+    assert "chapar handed" not in stable, "what is handed over in one moment is noted once"
+    before.host.advance(0)
     after = Reader(stable)
     assert after.inbox.learn([key(1), key(2)]) == [key(2)]
     after.take(1, None)

@@ -100,6 +100,7 @@ class Inbox:
         )
         self._held: BoundedDict[EventId, HeldEvent] = BoundedDict(HELD_MAX, self._go_ahead)
         self._order_timer = Timer(host, self._release_due)
+        self._note_timer = Timer(host, self._note_handed)
         self._offered: dict[EventId, Micros] = {}  # what others have and we lack; until when we wait
         self._missing: dict[EventId, Micros] = {}  # what they lack too, by the latest answer; likewise
         self._asked: frozenset[EventId] = frozenset()
@@ -157,8 +158,7 @@ class Inbox:
     def mark_handed(self, *events: EventId) -> None:
         """These are handed over: by us, or by the broker core itself (a new local subscription)."""
         self._handed.update(dict.fromkeys(events))
-        with suppress(StoreFullError):  # then it may come twice after a crash
-            self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
+        self._note_timer.after(0)  # once for all of this moment: a slow disk takes 50 ms for it
 
     def want_more(self, filter_id: int) -> None:
         """A new local subscription: what it may want of the overheard events has yet to come, and what waits
@@ -240,6 +240,10 @@ class Inbox:
                 self._let_go(*self._held.pop(key)[:2])
         self._set_timer()
 
+    def _note_handed(self) -> None:
+        with suppress(StoreFullError):  # then they may come twice after a crash
+            self._host.stable[STABLE_KEY] = msgspec.msgpack.encode(list(self._handed))
+
     def _release_due(self) -> None:
         """Hand over, in order, the events whose waiting time is over."""
         now = self._host.now()
@@ -277,7 +281,7 @@ class Inbox:
         if not is_wanted and interest is EventRelation.MAY_MATCH:
             self._broker.drop(memo.id, DropReason.FALSE_POSITIVE, "memorized")
         is_kept = self._broker.deliver(event, memo.hops, memo.age(self._host.now()))
-        if is_wanted and is_kept:  # noted last: this is durable at once, and what is kept becomes so with it
+        if is_wanted and is_kept:  # noted last: what is kept becomes durable with it
             self.mark_handed(memo.id)
 
 
