@@ -159,3 +159,32 @@ def test_receipts_come_from_every_node_with_a_subscriber_and_from_no_other(strat
             assert sorted(asking.asked[-1].nodes) == [machines[1].number, machines[3].number]
             assert asking.asked[-1].is_over
         world.check()
+
+
+def test_a_will_that_is_written_down_waits_for_room_on_a_disk_that_is_full_at_the_restart() -> None:
+    """The store has room for it before the disk has. Nobody repeats a will."""
+    with VirtualWorld(1) as world:
+        machine = world.machine("a", events_max=5)
+        machine.start()
+        subscriber, publisher = world.client(machine, "sub"), world.client(machine, "pub")
+        gone = world.client(machine, "gone", will=WillPlan("t/will", 1))
+        subscriber.subscribe("t/#")
+        world.run(5.0)
+        subscriber.leave()
+        world.run(1.0)
+        for _ in range(5):
+            publisher.publish("t/x", 1)
+        world.run(3.0)
+        gone.leave(politely=False)
+        world.run(3.0)
+        assert machine.listener is not None and machine.listener.incoming.unpublished, "the store is full"
+        machine.kill()
+        machine.disk.is_full = True
+        machine.start()
+        world.run(2.0)
+        subscriber.come()
+        world.run(10.0)
+        assert world.model.deliveries == 5, "the will waits"
+        machine.disk.is_full = False
+        world.run(20.0)
+        world.check()
