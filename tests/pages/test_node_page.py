@@ -240,17 +240,119 @@ def test_owntracks_comes_onto_the_map_and_ages_are_told(browser: Browser, pair: 
         """return import('/live/positions.js').then(({positionIn}) => {
              const octets = (said) => new TextEncoder().encode(JSON.stringify(said));
              const of = (topic, said, retained) => positionIn(
-               {topic, retained, attributes: [], payload: octets(said)}, 1e9);
-             return [of('owntracks/a/b', {_type: 'location', lat: 1, lon: 2, tst: 1e9 - 60}, true),
+               {topic, retained, attributes: [], payload: octets(said)}, 18e8);
+             return [of('owntracks/a/b', {_type: 'location', lat: 1, lon: 2, tst: 18e8 - 60}, true),
                      of('position/c', {lat: 1, lon: 2}, true),
                      of('position/c', {lat: 1, lon: 2, tst: 2e9}, false),
+                     of('position/c', {lat: 1, lon: 2, tst: 60}, false),
+                     of('owntracks/a/b', {_type: 'location', lat: 1, lon: 2, tst: 18e8 - 90000}, false),
                      of('owntracks/a/b', {_type: 'waypoint', lat: 1, lon: 2}, false),
                      of('owntracks/a', {lat: 1}, false)];
            })"""
     )
     assert [one and (one["name"], one["at"]) for one in inside] == [
-        ("a/b", 1e9 - 60), ("c", None), ("c", 1e9), None, None
+        ("a/b", 18e8 - 60), ("c", None), ("c", 18e8), ("c", 18e8), ("a/b", 18e8 - 90_000), None, None
     ]  # fmt: skip
+
+
+CANVAS = """const canvas = document.createElement('canvas');
+  canvas.id = 'tried';
+  canvas.style = 'position: fixed; top: 0; width: 300px; height: 300px; z-index: 9; touch-action: none';
+  document.body.append(canvas);"""
+MAP = (
+    f"return import('/live/positions.js').then(({{PositionMap}}) => {{ {CANVAS}"
+    + """
+  const shown = new PositionMap(canvas), octets = (said) => new TextEncoder().encode(JSON.stringify(said));
+  const now = Date.now() / 1000;
+  const take = (name, lat, lon, tst) => shown.take(
+    {topic: `position/${name}`, retained: false, attributes: [], payload: octets({lat, lon, tst})}, now);
+  const done = ((map) => { BODY })(shown.map);
+  canvas.remove();
+  return done; })"""
+)
+
+
+def test_names_on_the_map_cover_nothing_and_what_finds_no_room_is_said(browser: Browser, pair: Pair) -> None:
+    body = """
+      take('base', 47.3, 8.5, now); take('summit', 47.31, 8.52, now);
+      for (let at = 0; at < 9; at++)
+        take(`member ${at} of the team`, 47.3001 + at / 1e5, 8.5101, now - 10 * at);
+      const boxes = [], draw = map.label.bind(map);
+      map.label = (x, y, text, colour, below, size, aside = 0) => {
+        const wide = map.widthOf(text, size);
+        boxes.push([map.sx(x) + aside - wide / 2, map.sy(y) + below - size / 2, wide, size, text]);
+        draw(x, y, text, colour, below, size, aside);
+      };
+      shown.draw();
+      const meet = (a, b, at) => a[at] < b[at] + b[at + 2] && b[at] < a[at] + a[at + 2];
+      const covered = boxes.flatMap((a, i) => boxes.slice(i + 1)
+        .filter((b) => meet(a, b, 0) && meet(a, b, 1)).map((b) => [a[4], b[4]]));
+      const cut = boxes.filter(([x, y, wide, high]) => x < 0 || y < 0 || x + wide > 300 || y + high > 300);
+      return [boxes.map((box) => box[4]), covered, cut, shown.unnamed];"""
+    names, covered, cut, unnamed = browser.run(MAP.replace("BODY", body))
+    assert covered == [] and cut == []
+    assert {"base", "summit", "member 0 of the team"} <= set(names), "the newest have theirs"
+    assert unnamed > 0 and len(names) == 2 * (11 - unnamed)
+
+
+def test_a_position_that_was_long_on_its_way_moves_nobody_back(browser: Browser, pair: Pair) -> None:
+    body = """
+      take('ada', 47, 8, now - 60); take('ada', 46, 7, now - 600); take('eve', 46, 7, now - 90000);
+      shown.draw();
+      return [...shown.positions.values()].map(({name, y}) => [name, y]);"""
+    assert browser.run(MAP.replace("BODY", body)) == [["ada", 47]], "and a day old is gone"
+
+
+def test_two_fingers_zoom_the_map_and_one_moves_it(browser: Browser, pair: Pair) -> None:
+    browser.run(
+        f"return import('/map.js').then(({{MapView}}) => {{ {CANVAS}"
+        """
+             window.tried = new MapView(canvas);
+             window.tried.fit({left: 0, bottom: 0, right: 100, top: 100});
+             window.tried.begin(); })"""
+    )
+
+    def touch(kind: str, *fingers: tuple[int, int]) -> None:
+        points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(fingers)]
+        browser.developer("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+
+    try:
+        touch("touchStart", (100, 150))
+        touch("touchStart", (100, 150), (200, 150))
+        for apart in (120, 140, 160, 200):
+            touch("touchMove", (100, 150), (100 + apart, 150))
+        touch("touchEnd")
+        browser.wait("Math.abs(tried.zoom - 2) < 0.1")
+        before = browser.run("return tried.centreX")
+        touch("touchStart", (100, 150))
+        for x in (110, 130, 160):
+            touch("touchMove", (x, 150))
+        touch("touchEnd")
+        browser.wait(f"tried.centreX < {before} - 1 && Math.abs(tried.zoom - 2) < 0.1")
+    finally:
+        browser.run("document.getElementById('tried').remove()")
+
+
+def test_one_that_does_not_fit_is_named_once_and_is_no_neighbour(browser: Browser, pair: Pair) -> None:
+    browser.run(
+        """window.asked = window.fetch;
+           window.fetch = async (place, ...more) => {
+             const answer = await window.asked(place, ...more);
+             if (place !== '/node.json') return answer;
+             const view = await answer.json(), [peer] = view.status.peers;
+             const problem = `${view.status.names[peer.number]} (${peer.number}) has the strategy 'tree'`;
+             Object.assign(peer, {other: 'strategy', is_neighbour: false});
+             view.status.misfits = [{address: '10.0.0.9', node: peer.number, problem}];
+             view.status.problems = [{level: 'error', text: `a neighbour does not fit: 10.0.0.9 ${problem}`}];
+             return new Response(JSON.stringify(view)); };"""
+    )
+    try:
+        until(browser, "has the strategy 'tree'", "#problems")
+        assert browser.run("return document.querySelectorAll('#problems li').length") == 1
+        until(browser, "other strategy", "#peers")
+        assert not shown(browser, "neighbour", "#peers tbody")
+    finally:
+        browser.run("window.fetch = window.asked")
 
 
 def test_tiles_of_the_device_lie_beneath_the_map(browser: Browser, pair: Pair) -> None:
@@ -274,6 +376,13 @@ def test_nothing_is_wider_than_a_phone_and_the_policy_was_never_broken(browser: 
     try:
         wide = "document.documentElement.scrollWidth"
         assert browser.wait(f"innerWidth === 390 && {wide}") <= 390
+        long = "team/" + "verylongtopic" * 4 + "/#"
+        submit(browser, "subscribe-form", subscribe_filter=long)
+        until(browser, long, "#load")
+        beyond = """(() => { const right = (one) => one.getBoundingClientRect().right;
+          return [...document.querySelectorAll('.card *')].filter((one) => one.offsetParent
+            && !one.closest('.feed') && right(one) > right(one.closest('.card')) + 1); })()"""
+        assert browser.run(f"return {beyond}.map((one) => one.outerHTML.slice(0, 80))") == []
         cut = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)"
         assert browser.run(f"return {cut}.map(one => one.querySelector('table').id)") == []
     finally:

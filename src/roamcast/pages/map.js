@@ -253,8 +253,9 @@ export class MapView {
    * @param {string} text
    * @param {string} colour
    * @param {number} below pixels under the place; negative: above
-   * @param {number} size pixels */
-  label(x, y, text, colour, below = -11, size = 11) {
+   * @param {number} size pixels
+   * @param {number} aside pixels to the right of the place that the text's middle is */
+  label(x, y, text, colour, below = -11, size = 11, aside = 0) {
     const pen = this.pen;
     pen.font = `${size}px system-ui, sans-serif`;
     pen.textAlign = "center";
@@ -262,10 +263,18 @@ export class MapView {
     pen.lineWidth = 3;
     pen.strokeStyle = this.paper;
     pen.globalAlpha = 0.85;
-    pen.strokeText(text, this.sx(x), this.sy(y) + below);
+    pen.strokeText(text, this.sx(x) + aside, this.sy(y) + below);
     pen.globalAlpha = 1;
     pen.fillStyle = colour;
-    pen.fillText(text, this.sx(x), this.sy(y) + below);
+    pen.fillText(text, this.sx(x) + aside, this.sy(y) + below);
+  }
+
+  /** How wide a label is, in pixels.
+   * @param {string} text
+   * @param {number} size pixels */
+  widthOf(text, size) {
+    this.pen.font = `${size}px system-ui, sans-serif`;
+    return this.pen.measureText(text).width;
   }
 
   /** A bar of a round number of metres, in the lower left corner. */
@@ -318,26 +327,38 @@ export class MapView {
 
   #listen() {
     const canvas = this.canvas;
-    /** @type {{x: number, y: number, moved: boolean} | null} */
-    let held = null;
+    /** The fingers that are down, or the mouse.
+     * @type {Map<number, {x: number, y: number}>} */
+    const held = new Map();
+    let moved = false;
     canvas.addEventListener("pointerdown", (event) => {
-      held = { x: event.offsetX, y: event.offsetY, moved: false };
+      moved = held.size > 0;
+      held.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
-      if (held === null) return;
-      const dx = event.offsetX - held.x;
-      const dy = event.offsetY - held.y;
-      if (!held.moved && Math.hypot(dx, dy) < 4) return;
-      this.centreX -= dx / this.scale;
-      this.centreY += dy / this.scale;
-      held = { x: event.offsetX, y: event.offsetY, moved: true };
+      const before = held.get(event.pointerId);
+      if (before === undefined) return;
+      const dx = event.offsetX - before.x;
+      const dy = event.offsetY - before.y;
+      if (!moved && Math.hypot(dx, dy) < 4) return;
+      moved = true;
+      held.set(event.pointerId, { x: event.offsetX, y: event.offsetY });
+      const other = [...held].find(([finger]) => finger !== event.pointerId)?.[1];
+      if (other === undefined) {
+        this.centreX -= dx / this.scale;
+        this.centreY += dy / this.scale;
+      } else {
+        const apart = Math.max(1, Math.hypot(before.x - other.x, before.y - other.y));
+        this.#zoomAt(other.x, other.y, Math.hypot(event.offsetX - other.x, event.offsetY - other.y) / apart);
+      }
       this.onChange();
     });
-    canvas.addEventListener("pointerup", (event) => {
-      if (held !== null && !held.moved) this.onClick(event.offsetX, event.offsetY);
-      held = null;
-    });
+    for (const end of /** @type {const} */ (["pointerup", "pointercancel"])) {
+      canvas.addEventListener(end, (event) => {
+        if (held.delete(event.pointerId) && !moved && end === "pointerup") this.onClick(event.offsetX, event.offsetY);
+      });
+    }
     canvas.addEventListener("dblclick", () => {
       this.fit(this.bounds);
       this.onChange();
@@ -346,18 +367,23 @@ export class MapView {
       "wheel",
       (event) => {
         event.preventDefault();
-        const before = this.zoom;
-        this.zoom = Math.min(ZOOM_MAX, Math.max(ZOOM_MIN, this.zoom * Math.exp(-event.deltaY * 0.0015)));
-        // The place under the pointer stays there.
-        const dx = (event.offsetX - this.width / 2) / this.scale;
-        const dy = (this.height / 2 - event.offsetY) / this.scale;
-        this.centreX += dx * (1 - before / this.zoom);
-        this.centreY += dy * (1 - before / this.zoom);
-        this.#rescale();
+        this.#zoomAt(event.offsetX, event.offsetY, Math.exp(-event.deltaY * 0.0015));
         this.onChange();
       },
       { passive: false },
     );
+  }
+
+  /** The place under this pixel stays there.
+   * @param {number} px
+   * @param {number} py
+   * @param {number} times */
+  #zoomAt(px, py, times) {
+    const before = this.zoom;
+    this.zoom = Math.min(ZOOM_MAX, Math.max(ZOOM_MIN, before * times));
+    this.centreX += ((px - this.width / 2) / this.scale) * (1 - before / this.zoom);
+    this.centreY += ((this.height / 2 - py) / this.scale) * (1 - before / this.zoom);
+    this.#rescale();
   }
 }
 

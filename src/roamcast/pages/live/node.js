@@ -135,8 +135,9 @@ class NodePage {
     if (!byId("engineer", HTMLElement).hidden) this.surroundings.draw(this.view);
     this.map.draw();
     const count = this.map.positions.size;
+    const { unnamed } = this.map;
     byId("map-note", HTMLElement).textContent = count > 0
-      ? counted(count, "position")
+      ? counted(count, "position") + (unnamed > 0 ? `; ${unnamed} without a name here, for want of room: zoom in` : "")
       : "Nobody has told a position yet. OwnTracks does, and so does every message on position/NAME with lat and lon, or x and y.";
   }
 
@@ -340,13 +341,8 @@ function shortened(names) {
 
 /** @param {any} status */
 function showProblems(status) {
-  const problems = status.problems.map((/** @type {any} */ one) =>
-    element("li", { class: one.level === "error" ? "problem error" : "problem" }, one.text));
-  for (const misfit of status.misfits) {
-    const who = misfit.node === null ? misfit.address : `${nameOf(status, misfit.node)} (${misfit.address})`;
-    problems.push(element("li", { class: "problem" }, `${who}: ${misfit.problem}`));
-  }
-  byId("problems", HTMLElement).replaceChildren(...problems);
+  byId("problems", HTMLElement).replaceChildren(...status.problems.map((/** @type {any} */ one) =>
+    element("li", { class: one.level === "error" ? "problem error" : "problem" }, one.text)));
 }
 
 /** @param {any} view */
@@ -354,9 +350,9 @@ function showPeers(view) {
   const { status, links, known } = view;
   const rows = status.peers.map((/** @type {any} */ peer) => [
     named(status, peer.number),
-    !peer.is_up ? "gone" : peer.is_neighbour ? "neighbour" : "heard",
+    !peer.is_up ? "gone" : peer.other ? `other ${peer.other}` : peer.is_neighbour ? "neighbour" : "heard",
     `${span(peer.age)} ago`,
-    peer.quality === null ? "new" : `${Math.round(100 * peer.quality)}%`,
+    peer.other ? "–" : peer.quality === null ? "new" : `${Math.round(100 * peer.quality)}%`,
     octets(peer.bytes_received),
     octets(peer.bytes_sent),
   ]);

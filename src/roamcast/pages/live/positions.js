@@ -18,6 +18,10 @@ const EARTH = 6_371_008.8; // metres, mean radius
 const OLD_SECONDS = 120;
 const GONE_SECONDS = 86_400;
 const AHEAD_SECONDS = 60; // that another clock may be before ours
+const CLOCK_SET = 1_577_836_800; // a clock that says a time before 2020 was never set
+// Where name and age may stand around a sign, the usual first: which side, and how far below its middle.
+const ASIDE = [[0, -16, 17], [1, -6, 8], [-1, -6, 8], [0, -31, -16], [0, 17, 32]];
+const SIGN = 9; // pixels around the middle of a sign that no name may cover
 const APART = 1; // degrees; farther away a map is laid out anew
 
 /** The position that a message says, or null.
@@ -67,7 +71,7 @@ function ago(seconds) {
  * @returns {number | null} */
 function timeIn(value, now) {
   const time = typeof value === "string" && value.trim() ? Number(value) : value;
-  return typeof time === "number" && time > now - GONE_SECONDS && time < now + AHEAD_SECONDS ? Math.min(time, now) : null;
+  return typeof time === "number" && time >= CLOCK_SET && time < now + AHEAD_SECONDS ? Math.min(time, now) : null;
 }
 
 /** @param {unknown} value
@@ -75,6 +79,45 @@ function timeIn(value, now) {
 function finite(value) {
   const number = typeof value === "number" ? value : typeof value === "string" && value.trim() ? Number(value) : NaN;
   return Number.isFinite(number) && Math.abs(number) < 1e9 ? number : null;
+}
+
+/** @typedef {{left: number, right: number, top: number, bottom: number}} Box */
+/** @typedef {{aside: number, below: number}} Label */
+
+/** @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ * @returns {Box} */
+function boxAt(x, y, width, height) {
+  return { left: x - width / 2, right: x + width / 2, top: y - height / 2, bottom: y + height / 2 };
+}
+
+/** Where the name and the age of a position fit into the picture without covering what is taken; null: nowhere.
+ * @param {MapView} map
+ * @param {Position} one
+ * @param {string} age
+ * @param {Box[]} taken takes the new ones too
+ * @returns {[Label, Label] | null} */
+function freeAt(map, one, age, taken) {
+  const own = boxAt(map.sx(one.x), map.sy(one.y), 2 * SIGN, 2 * SIGN);
+  for (const [side, ...lines] of ASIDE) {
+    const labels = [one.name, age].map((text, at) => {
+      const [width, height] = [map.widthOf(text, at ? 11 : 13), at ? 13 : 15];
+      const label = { aside: side * (SIGN + 4 + width / 2), below: lines[at] };
+      return { label, box: boxAt(map.sx(one.x) + label.aside, map.sy(one.y) + label.below, width, height) };
+    });
+    const isFree = labels.every(({ box }) =>
+      box.left >= 0 && box.right <= map.width && box.top >= 0 && box.bottom <= map.height &&
+      !taken.some((other) =>
+        box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom &&
+        (other.left !== own.left || other.top !== own.top)));
+    if (isFree) {
+      taken.push(...labels.map(({ box }) => box));
+      return [labels[0].label, labels[1].label];
+    }
+  }
+  return null;
 }
 
 export class PositionMap {
@@ -90,6 +133,7 @@ export class PositionMap {
     /** @type {{lat: number, lon: number} | null} */
     this._origin = null;
     this._fitted = "";
+    this.unnamed = 0; // of those on the map, for want of room
   }
 
   /** Take a message; true if it was a position.
@@ -102,6 +146,8 @@ export class PositionMap {
     }
     const position = positionIn(message, now);
     if (position === null) return false;
+    const before = this.positions.get(position.name)?.at ?? 0;
+    if (position.at !== null && position.at < before) return true; // it was on its way for longer
     this.positions.delete(position.name);
     this.positions.set(position.name, position);
     if (this.positions.size > NAMES_MAX) {
@@ -123,12 +169,26 @@ export class PositionMap {
     this._fit(places);
     map.begin();
     if (this._origin !== null && places[0].kind === "degrees") this.ground.draw(map, this._origin);
-    for (const { name, x, y, at } of places) {
-      const isOld = at === null || now - at > OLD_SECONDS;
-      const colour = name === this.own ? COLOURS.vermillion : isOld ? map.faint : COLOURS.blue;
-      map.node(x, y, 7, name === this.own ? "star" : "circle", colour, map.paper);
-      map.label(x, y, name, map.ink, -16, 13);
-      map.label(x, y, at === null ? "kept, age unknown" : `${ago(now - at)} ago`, isOld ? map.faint : map.ink, 17, 11);
+    /** @param {Position} one */
+    const isOld = (one) => one.at === null || now - one.at > OLD_SECONDS;
+    for (const one of places) {
+      const colour = one.name === this.own ? COLOURS.vermillion : isOld(one) ? map.faint : COLOURS.blue;
+      map.node(one.x, one.y, 7, one.name === this.own ? "star" : "circle", colour, map.paper);
+    }
+    /** @type {Box[]} */
+    const taken = places.map((one) => boxAt(map.sx(one.x), map.sy(one.y), 2 * SIGN, 2 * SIGN));
+    this.unnamed = 0;
+    // Where there is no room for all names, the newest have theirs.
+    for (const one of [...places].sort((a, b) => (b.at ?? 0) - (a.at ?? 0))) {
+      const age = one.at === null ? "kept, age unknown" : `${ago(now - one.at)} ago`;
+      const found = freeAt(map, one, age, taken);
+      if (found === null) {
+        this.unnamed++;
+        continue;
+      }
+      const [name, below] = found;
+      map.label(one.x, one.y, one.name, map.ink, name.below, 13, name.aside);
+      map.label(one.x, one.y, age, isOld(one) ? map.faint : map.ink, below.below, 11, below.aside);
     }
     map.scaleBar();
   }
