@@ -197,6 +197,23 @@ def test_a_command_waits_for_its_node_and_finds_it_by_the_environment(
     assert ended and ended[0].stdout == "3:0\n"
 
 
+def test_what_is_sent_to_a_node_by_name_is_shown_by_a_command_there(socket: Path) -> None:
+    def call(*words: str) -> Result:
+        return CliRunner().invoke(app, [*words, "--socket", str(socket)])
+
+    ended: list[Result] = []
+    listening = threading.Thread(
+        target=lambda: ended.append(call("subscribe", "--addressed", "-C", "1", "-W", "60"))
+    )
+    listening.start()
+    while listening.is_alive():  # real-time: for those who listen by now
+        assert call("publish", "-t", "team/word", "-m", "come down", "--to", "3").exit_code == 0
+        listening.join(0.1)
+    assert (ended[0].exit_code, ended[0].stdout) == (0, "team/word come down\n")
+    wrong = call("subscribe", "--addressed", "-t", "#")
+    assert wrong.exit_code == 2 and "--addressed: shows all that is sent to this node" in wrong.stderr
+
+
 def test_a_subscription_ends_after_its_seconds(socket: Path) -> None:
     ended = CliRunner().invoke(app, ["subscribe", "-t", "#", "-W", "0.1", "--socket", str(socket)])
     assert (ended.exit_code, ended.output) == (0, "")

@@ -184,6 +184,7 @@ def advertise(type: str, seconds: float | None, socket: "NodePlace") -> None:
 @click.option("--xpath", help="An XPath on XML events.")
 @click.option("--near", metavar="M", type=float, help="Within so many metres of --position, by lat and lon.")
 @click.option("--position", metavar="WHERE", help="LAT,LON, gpsd, gpsd:HOST:PORT, or a file with a position.")
+@click.option("--addressed", is_flag=True, help="Instead: what others send to this node (publish --to).")
 @click.option("--modulator", metavar="NAME", help="The function that a broker applies to the events.")
 @click.option("--parameters", metavar="JSON", default="{}", help="The modulator's parameters, as JSON.")
 @click.option("-C", "--count", metavar="N", type=int, help="End after so many events.")
@@ -205,6 +206,7 @@ def subscribe(
     xpath: str | None,
     near: float | None,
     position: str | None,
+    addressed: bool,
     modulator: str | None,
     parameters: str,
     count: int | None,
@@ -234,6 +236,7 @@ def subscribe(
         parameters=parameters,
         near=near,
         position=position,
+        addressed=addressed,
         on_lost=_waits if reconnect or (reconnect is None and sys.stdout.isatty()) else None,
     )
 

@@ -149,25 +149,34 @@ def subscribe(
     on_lost: Callable[[str], None] | None = None,
     near: float | None = None,
     position: str | None = None,
+    addressed: bool = False,
 ) -> None:
-    """Show each message as it comes; ends after `count` messages or `seconds`, or when the node stops. With
-    `on_lost`, which is told when it stops, it waits for the node and goes on."""
+    """Show each message as it comes, or with `addressed` each that is sent to this node by name; ends after
+    `count` messages or `seconds`, or when the node stops. With `on_lost`, which is told when it stops, it
+    waits for the node and goes on."""
     if near is None and position is not None:
         raise InputError("--position", "is for --near")
     given: dict[str, Any] = {"topic": topic, "sql": sql, "type": type, "xpath": xpath}
-    if near is None:  # what is wrong is said before a node is looked for
+    if addressed and any(one is not None for one in (*given.values(), near, modulator)):
+        raise InputError("--addressed", "shows all that is sent to this node; allowed: no filter beside it")
+    if near is None and not addressed:  # what is wrong is said before a node is looked for
         given = {"wanted": filter_from(**given)}
     function = None if modulator is None else _modulator(modulator, parameters)
 
     async def listen(client: Client) -> None:
         shown = 0
-        subscription = client.subscribe(**given, modulator=function, near=near, position=position)
+        subscription = (
+            nullcontext(client.addressed)
+            if addressed
+            else client.subscribe(**given, modulator=function, near=near, position=position)
+        )
         with suppress(TimeoutError):  # the first position may be waited for as well
             async with asyncio.timeout(seconds), subscription as messages:
                 while count is None or shown < count:
                     show(await messages.next())
                     shown += 1
 
+    place = place._replace(addressed=addressed)
     if on_lost is None:
         place.run("roamcast subscribe", listen)
     else:

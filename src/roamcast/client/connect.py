@@ -217,16 +217,17 @@ async def _prove(opened: socket.socket, token: AccessToken, path: Path) -> None:
 
 class NodePlace(NamedTuple):
     """Where a command finds its node: the socket, and how long to wait (seconds) for a node to listen
-    there."""
+    there; `addressed`: the command also wants what is sent to the node by name."""
 
     socket: Path
     wait: float = 0.0
+    addressed: bool = False
 
     def run(self, name: str, use: Callable[[Client], Coroutine[Any, Any, Result]]) -> Result:
         """What a command does with a client of the node."""
 
         async def connected() -> Result:
-            async with connect(self.socket, name=name, wait=self.wait) as client:
+            async with connect(self.socket, name=name, addressed=self.addressed, wait=self.wait) as client:
                 return await use(client)
 
         return asyncio.run(connected())
@@ -240,7 +241,7 @@ class NodePlace(NamedTuple):
         """The same, with a client that waits for the node whenever it is gone."""
 
         async def connected() -> Result:
-            client = await open_client(self.socket, name=name, wait=self.wait)
+            client = await open_client(self.socket, name=name, addressed=self.addressed, wait=self.wait)
             watch = asyncio.ensure_future(_stay_connected(client, self.socket, on_lost))
             try:
                 return await use(client)
