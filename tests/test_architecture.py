@@ -339,7 +339,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "daemon": (722, 7),  # check, of nodes that run too, init without an editor, members of JSON
     "exchange": (385, 3),  # words counted
     "filter": (2_759, 22),  # WITHIN; XPath loaded when asked for
-    "gateway": (4_971, 34),  # JSON, HTTP, tiles, counts, stamps that wait, wills in order, no client loaded
+    "gateway": (4_989, 34),  # JSON, HTTP, tiles, counts, stamps, wills in order, what is noted is not refused
     "kit": (1_376, 15),  # what a restarted node must refuse; slow radios; handed to all; sums of fingerprints
     "lab": (10_009, 95),  # own control traffic by what is received; packed for workers, lost writes told
     "modulator": (234, 4),

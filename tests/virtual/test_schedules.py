@@ -45,6 +45,7 @@ MENDED_WITH_PROGRAMS = {
         "what a full disk had refused was tried again, by then by a full store, which so asked for nothing",
     ),
     31_674: ("tree", "after a restart places were taken client by client, and not in the order of numbers"),
+    40_929: ("odmrp", "a full disk could not forget the record of what it refused, and a kill published it"),
     20_184: ("directed", "who subscribed after an event had come too early got it before those before it"),
 }
 

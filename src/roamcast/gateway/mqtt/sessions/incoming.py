@@ -52,12 +52,14 @@ class IncomingMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=Tru
 
 
 class UnpublishedMessage(NamedTuple):
-    """Of an earlier boot, which may have acknowledged it; or a will, without a session."""
+    """Of an earlier boot, which may have acknowledged it; or a will, without a session; or what a full disk
+    could neither publish nor forget."""
 
     session: MqttSession | None
     row: int
     kept: IncomingMessage
     message: Publish
+    on_taken: OnTaken = lambda reason: None
 
 
 class IncomingMessages:
@@ -90,7 +92,7 @@ class IncomingMessages:
         on_taken: OnTaken,
     ) -> None:
         """Write it, publish it once that is durable, and call back when the event is durable too, or
-        refused."""
+        refused. One that is written, and that a full disk can neither publish nor forget, waits for room."""
         packet_id = message.packet_id
         try:
             kept = self._numbered(message)
@@ -102,21 +104,35 @@ class IncomingMessages:
         session.received[packet_id] = row
         self._exchange.take_place(message, kept.sequence, kept.stamp)
 
-        def then(reason: ReasonCode) -> None:
+        def is_forgotten() -> bool:
+            self._exchange.give_place_up(kept.sequence, kept.payload)
+            if session.received.get(packet_id) != row:
+                return True
+            del session.received[packet_id]
+            return self._forget(session, row)
+
+        def published(reason: ReasonCode) -> None:
             if reason < 0x80:
                 on_taken(reason)
                 return
-            self._exchange.give_place_up(kept.sequence, kept.payload)
-            if session.received.get(packet_id) == row:
-                del session.received[packet_id]
-                self._forget(session, row)
             # A client that hears of the refusal may send the message anew. Before that, it must be certain
             # that a restart does not publish this one.
-            self._node.when_durable(lambda: on_taken(reason), lambda _: on_taken(reason))
+            if is_forgotten():
+                self._node.when_durable(lambda: on_taken(reason), lambda _: wait())
+            else:
+                wait()
+
+        def wait() -> None:
+            session.received.setdefault(packet_id, row)
+            self._exchange.take_place(message, kept.sequence, kept.stamp)
+            self._wait_for_room(UnpublishedMessage(session, row, kept, message, on_taken))
+
+        def not_written() -> None:
+            is_forgotten()
+            on_taken(ReasonCode.QUOTA_EXCEEDED)
 
         self._node.when_durable(
-            lambda: self._publish(session, row, kept, message, then),
-            lambda _: then(ReasonCode.QUOTA_EXCEEDED),
+            lambda: self._publish(session, row, kept, message, published), lambda _: not_written()
         )
 
     def publish_will(self, will: Will) -> None:
@@ -149,10 +165,13 @@ class IncomingMessages:
         except StoreFullError:
             return False
         self._exchange.take_place(message, kept.sequence, kept.stamp)
-        self.unpublished.append(UnpublishedMessage(None, row, kept, message))
+        self._wait_for_room(UnpublishedMessage(None, row, kept, message))
+        return True
+
+    def _wait_for_room(self, message: UnpublishedMessage) -> None:
+        self.unpublished.append(message)
         if len(self.unpublished) == 1 and not self._is_closed:
             self._try_later()
-        return True
 
     def _numbered(self, message: Publish) -> IncomingMessage:
         lifetime = self._exchange.lifetime_of(message)
@@ -209,7 +228,7 @@ class IncomingMessages:
                 message = Publish(kept.topic, kept.payload, qos, kept.retain, True, packet_id, properties)
                 unpublished.append(UnpublishedMessage(session, row, kept, message))
         self.unpublished.extend(sorted(unpublished, key=lambda one: one.kept.sequence))
-        for _, _, kept, message in self.unpublished:
+        for _, _, kept, message, _ in self.unpublished:
             self._exchange.take_place(message, kept.sequence, kept.stamp)
 
     def publish_unpublished(self) -> None:
@@ -218,7 +237,7 @@ class IncomingMessages:
             self._retry.cancel()
             self._retry = None
         while self.unpublished and not self._is_closed:
-            session, row, kept, message = self.unpublished[0]
+            session, row, kept, message, on_taken = self.unpublished[0]
             if remaining(kept.until, self._wall(), ALWAYS):
                 if self._exchange.admit(session, message).obstacle:
                     self._try_later()
@@ -228,16 +247,18 @@ class IncomingMessages:
             self._exchange.give_place_up(kept.sequence, kept.payload)
             self._forget(session, row)  # its lifetime is over
             self.unpublished.popleft()
+            on_taken(ReasonCode.SUCCESS)
 
     def _on_unpublished(self, reason: ReasonCode) -> None:
         if reason is ReasonCode.QUOTA_EXCEEDED:  # by the disk
             self._try_later()
             return
-        session, row, kept, _ = self.unpublished.popleft()
+        session, row, kept, _, on_taken = self.unpublished.popleft()
         if reason >= 0x80 or not kept.packet_id:
             if session is not None:
                 session.received.pop(kept.packet_id, 0)
             self._forget(session, row)
+        on_taken(reason)
         self.publish_unpublished()
 
     def _try_later(self) -> None:
@@ -274,18 +295,21 @@ class IncomingMessages:
             )
             published(outcome.reason)
 
-    def _forget(self, session: MqttSession | None, row: int) -> None:
-        self._write(lambda: self._queue(session).acknowledge(row))
+    def _forget(self, session: MqttSession | None, row: int) -> bool:
+        return self._write(lambda: self._queue(session).acknowledge(row))
 
     def _replace(self, session: MqttSession | None, row: int, kept: IncomingMessage) -> None:
         self._write(lambda: self._queue(session).replace(row, _encoder.encode(kept)))
 
-    def _write(self, write: Callable[[], object]) -> None:
+    def _write(self, write: Callable[[], object]) -> bool:
+        """Whether the disk has not refused it at once."""
         try:
             if self._records is not None:
                 write()
         except StoreFullError:
             self._node.counters.count("mqtt_storage_refusals_total")
+            return False
+        return True
 
     def _queue(self, session: MqttSession | None) -> Queue:
         """The queue of a client; wills have the empty name, which no client has."""
