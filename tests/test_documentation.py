@@ -114,6 +114,17 @@ def test_the_changelog_keeps_its_form() -> None:
             assert not line.startswith(" "), f"one line per change: {line}"
 
 
+def test_a_page_that_picks_a_test_by_a_word_finds_one() -> None:
+    picked = [
+        (path, word)
+        for page in LINKED
+        for path, word in re.findall(r"pytest (tests/\S+\.py) -k (\w+)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(picked) > 1
+    for path, word in picked:
+        assert re.search(rf"def test_\w*{word}", (ROOT / path).read_text(encoding="utf-8")), (path, word)
+
+
 def test_wheels_are_named_by_the_version_of_now() -> None:
     named = re.findall(r"roamcast-([\d.]+)-py3", (DOCS / "use" / "install.md").read_text(encoding="utf-8"))
     assert set(named) == {__version__}
