@@ -112,6 +112,14 @@ def test_version_and_help() -> None:
     assert "simulate" in call("--help").stdout
 
 
+def test_a_misspelt_command_is_one_line_that_says_what_may_be_meant() -> None:
+    ended = CliRunner().invoke(app, ["subscibe", "-t", "#"])
+    assert ended.exit_code == 2 and len(ended.stderr.splitlines()) == 1
+    assert ended.stderr.startswith(
+        "roamcast: subscibe: is no command (did you mean `subscribe`?); allowed: node,"
+    )
+
+
 def test_help_says_each_command_in_a_whole_sentence_and_keeps_brackets() -> None:
     said = " ".join(call("--help").stdout.split())
     assert (

@@ -70,6 +70,16 @@ class Commands(click.Group):
         assert isinstance(command, click.Command), name
         return command
 
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but it says what may be meant, as for options and keys of files."""
+        if args[0] not in COMMANDS and not context.resilient_parsing:
+            from roamcast.explain import unknown
+
+            fail(f"{args[0]}: {unknown(args[0], list(COMMANDS), 'is no command')}", 2)
+        return super().resolve_command(context, args)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """As click does it, but with whole sentences: click itself cuts them at the width of one line."""
         for title, names in SECTIONS.items():

@@ -213,7 +213,9 @@ class WebAnswers:
             found = self._pages.answer(path, single(request, "If-None-Match"))
             if found is not None:
                 return found, ""
-        return text(HTTPStatus.NOT_FOUND, "nothing is here\n"), "path"
+        return text(
+            HTTPStatus.NOT_FOUND, "nothing is here; to publish, POST to /publish?topic=TOPIC\n"
+        ), "path"
 
     def refusal(self, request: Request, address: str, now: Micros) -> tuple[Response, str] | None:
         """The refusal for somebody who is no user; None for a user."""
