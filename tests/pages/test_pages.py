@@ -166,6 +166,15 @@ def test_two_runs_go_in_step_and_names_stay_text(browser: Browser, folder: Path)
     assert "<b onmouseover" in browser.run("return document.querySelector('h1').textContent")
     assert browser.run("return document.querySelectorAll('h1 b, #list b, img').length") == 0
     assert browser.run("return document.querySelectorAll('#list .row').length") < 60, "only what is in sight"
+    covered = """return ['alice:1000', 'bergrettung-zurich-07-lead:1000'].map((name) => {
+      const cells = [...document.querySelector('#list .row').children];
+      cells[1].textContent = name;
+      const boxes = cells.map((one) => one.getBoundingClientRect());
+      const spills = (one) => one.scrollWidth > one.clientWidth
+        && getComputedStyle(one).overflow !== 'hidden';
+      return boxes.some((box, at) => at > 0 && spills(cells[at - 1])
+        && box.left < boxes[at - 1].left + cells[at - 1].scrollWidth); })"""
+    assert browser.run(covered) == [False, False], "a name covers no other column"
     assert not browser.log()
 
 

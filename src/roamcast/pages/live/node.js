@@ -50,7 +50,7 @@ class NodePage {
     onSubmit("position-form", () => this.publishPosition());
     byId("leave", HTMLButtonElement).addEventListener("click", () => this.logOut());
     byId("subscribe-all", HTMLButtonElement).addEventListener("click", () => this.subscribe("#"));
-    byId("details", HTMLButtonElement).addEventListener("click", () => this.showDetails(byId("engineer", HTMLElement).hidden));
+    byId("details", HTMLButtonElement).addEventListener("click", () => this.showDetails(Boolean(byId("engineer", HTMLElement).hidden)));
     this.showDetails(localStorage.getItem("details") === "yes");
     const here = byId("position-here", HTMLButtonElement);
     here.hidden = !("geolocation" in navigator) || !window.isSecureContext;
