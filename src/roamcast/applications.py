@@ -96,7 +96,7 @@ class Admission(msgspec.Struct, frozen=True, gc=False):
             raise InputError("publication", f"was {self.outcome.value}: {self.why}")
 
 
-_ACCEPTED = AdmissionOutcome.ACCEPTED  # a global name is found faster
+_ACCEPTED = AdmissionOutcome.ACCEPTED  # looking up a global name is faster
 ADMITTED = Admission(_ACCEPTED)
 STORE_FULL = Admission(
     AdmissionOutcome.WAIT, why="the store is full: others still wait for its memorized events"

@@ -237,11 +237,11 @@ class ChunkQueue:
             self._turn()
 
     def remove(self, step: Step) -> None:
-        """One that was not added, or is over, is no error."""
+        """Drop a step. One that was never added, or has ended, is no error."""
         self._steps = deque(one for one in self._steps if one != step)
 
     def close(self) -> None:
-        """The node stops: what was to come never does."""
+        """The node stops: drop all steps that were still to come."""
         self._steps.clear()
 
     def _turn(self) -> None:

@@ -37,7 +37,7 @@ from roamcast.wire.exchange import (
 SPACING: Micros = 20 * MILLISECOND  # about the time of a receipt and of "enough" over a hop
 WAITING_MAX = 1_000
 DONE_KEPT = 10_000
-PER_SECOND = 100  # receipts of one node: a flood of events that want them makes no flood of receipts
+PER_SECOND = 100  # receipts of one node, so that a flood of events that want them makes no flood of these
 
 
 class WaitingReceipt(msgspec.Struct, eq=False):

@@ -69,8 +69,8 @@ def covers(wide: Expression, narrow: Expression) -> bool:
 
 
 def _covers_by_terms(wide: Expression, narrow: Expression) -> bool:
-    """Where a disjunctive form is too long: each term of a's AND must cover each term of b's OR, and
-    it does if one of its own alternatives covers one of that term's own conditions."""
+    """For filters whose disjunctive form is too long: every term of the wide AND must cover every term of the
+    narrow OR. It does if one alternative of the former covers one condition of the latter."""
     wide_terms = wide.terms if isinstance(wide, And) else (wide,)
     narrow_terms = narrow.terms if isinstance(narrow, Or) else (narrow,)
     if len(wide_terms) * len(narrow_terms) > TERM_PAIRS_MAX:

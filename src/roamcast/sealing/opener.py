@@ -185,7 +185,7 @@ def _misfit(payload: bytes) -> SealError:
 TURN_SECONDS = 60  # how often a runtime calls `turn`; chosen by us
 IDLE_TURNS = 3  # a sender not heard for so long proves itself again; chosen by us
 PINS_MAX = 4_096  # this and the following bounds: chosen by us
-WAITING_MAX = 256  # echoes owed, and senders asked
+WAITING_MAX = 256  # senders whose nonce we still have to echo; likewise senders that we have asked
 UNPROVEN_MAX = 256  # ciphers kept of senders that have not proven themselves yet
 ASKS_MAX = (
     8  # per sender and turn; then only every 8th of its frames makes us ask again: a link may be one-way

@@ -157,7 +157,7 @@ class Covering:
         self._heard: dict[NodeId, tuple[Announcement, Micros]] = {}  # the latest of each, and its deadline
 
     def on_announcement(self, sender: NodeId, announcement: Announcement, now: Micros) -> bool:
-        """Whether it says something else than the one before."""
+        """Keep it. True if it differs from the last one of this sender."""
         before = self._heard.get(sender)
         if before is None and len(self._heard) >= NEIGHBOURS_MAX:
             return False

@@ -110,7 +110,7 @@ def _collect(level: "_Level[T]", targets: list[T]) -> None:
 SMALL = 6  # trying so many filters is faster than a look-up
 EQUAL_TESTS = 32  # conjunctions tried per event after equalities, over all attributes; chosen by us
 EQUAL_TESTS_MIN = 1  # per attribute
-VALUES_MIN = 256  # an attribute with fewer values in use narrows less than it costs to try what it finds
+VALUES_MIN = 256  # an attribute with fewer values in use is not hashed: a look-up would find too much
 ONE_OF_MAX = 8  # values of an IN that is entered into the hash; chosen by us
 
 K = TypeVar("K", bound=Hashable)

@@ -22,7 +22,7 @@ from roamcast.world.trajectory import Numbers
 
 
 class PlanFile(NamedTuple):
-    """Where the plan goes, and the names beside it."""
+    """Where a plan is written, and beside it the file with the names of its nodes."""
 
     folder: Storage
     plan: str

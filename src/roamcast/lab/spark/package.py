@@ -66,7 +66,7 @@ def package_zip() -> Path:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """Sorted by name. A worker's package may lie in the zip that it was sent."""
+    """The package's files, sorted by name: of a folder, or of the zip that a worker was sent."""
     source = Path(roamcast.__file__).parent
     if source.is_dir():
         names = {path.relative_to(source).as_posix(): path for path in source.rglob("*") if path.is_file()}

@@ -78,7 +78,7 @@ class RelocationStudy(Study, frozen=True):
                 "size": 400,
                 "start": begin / 2,
                 "stop": end,
-                # What is relocated is its modulator; the suppliers are those whose events that reads.
+                # The consumer's modulator is relocated; its suppliers are those whose events it reads.
                 "subscriptions": [{"node": consumer, "modulator": PROJECTION}],
             },
             "strategy": {

@@ -410,8 +410,9 @@ def _check_cells(
 
 
 def _to_check(axes: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """All combinations, if they are few. Of many, those of every value (of numbers, which name no files, only
-    some) with the others' first, and some from all over; a run of an invalid one says so in its record."""
+    """The combinations that are checked before a sweep begins: all, if they are few. If they are many, each
+    value once beside the first values of the other axes (of numbers, which name no files, only some), and a
+    sample of all combinations. An invalid one that was not checked fails in its own run."""
     count = prod(map(len, axes.values()))
     if count <= CELLS_CHECKED_MAX:
         yield from cells(axes)

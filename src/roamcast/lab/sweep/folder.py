@@ -396,7 +396,7 @@ class SweepFolder:
             return list(pool.map(lambda segment: segment.problem(self.storage), segments))
 
     def drop_doubles(self) -> None:
-        """Of segments that share a run, the largest stays; what else was in the others is run again."""
+        """Where segments share a run, keep the largest one. Runs that only the others had are run again."""
         kept: set[str] = set()
         for manifest, segment in sorted(
             self._segments.items(), key=lambda found: (-len(found[1].runs), found[0])

@@ -219,7 +219,7 @@ def carried(experiment: Experiment) -> Carried:
         if sum((experiment.base / name).stat().st_size for name in names) > CARRIED_MAX:
             return ()
         return tuple((name, (experiment.base / name).read_bytes()) for name in names)
-    except OSError:  # a run that reads it says which file, and why not
+    except OSError:  # the run that reads the file will name it, and say why it cannot be read
         return ()
 
 

@@ -82,11 +82,11 @@ def sweep(
 ) -> SweepResult:
     """Run what `out` does not have yet, and make its tables.
 
-    With `resume`, what failed before, and what is no longer as it was written, is run again too. What other
-    code ran is refused, or with `anew` run again. `verify`:
-    of how many runs Spark's SQL measures the tables again (`sample`, `all`, `none`); with `none`, files are
-    compared by size alone. On a cluster, `out` must be storage that every worker sees; so must the
-    scenario's folder, if the files that it names are large (`jobs.py`).
+    With `resume`, runs that failed and runs whose files have changed are run again too. Runs by other code
+    are refused; with `anew` they are run again. `verify` says for how many runs Spark's SQL measures the
+    tables again (`sample`, `all`, `none`); with `none`, files are compared by size alone. On a cluster, `out`
+    must be storage that every worker sees; so must the scenario's folder, if the files that it names are
+    large (`jobs.py`).
     """
     with Sweep(experiment, out, resume, verify, replication, anew=anew, master=master) as made:
         with made.watched(progress):
@@ -386,7 +386,7 @@ class Growth(Protocol):
     def seeds_first(self) -> int: ...
 
     def begun(self, experiment: Experiment) -> tuple[Experiment, "Growth"]:
-        """The experiment with all seeds that a cell may have, and the rule for it."""
+        """The experiment with as many seeds as a cell may have, and the rule that says which are run."""
 
     def wanted(self, counts: list[int], results: Results) -> list[int]:
         """By cell, how many seeds it should have; none has fewer than before."""

@@ -33,7 +33,7 @@ OWNERS_MAX = 10_000
 ROWS_MAX = 64  # in one frame
 ROW_OWNERS_MAX = 128
 VERSIONS_MAX = 500  # named in one frame
-CHEAP_VERSIONS = 50  # to name more is costly: not while records still come
+CHEAP_VERSIONS = 50  # a longer list is costly, so it waits until no more records come
 VERSION_MAX = 1 << 60
 # no honest record is so far ahead of the last one, so its owner can always go beyond a forged one
 VERSIONS_AHEAD = 1 << 44

@@ -58,8 +58,8 @@ class Copies:
         self._digest: tuple[HeldRuns, ...] | None = None  # None: since then something has changed
         self._runs_of: dict[NodeId, tuple[int, ...]] = {}  # of each producer's that have not changed
         self._turns = DigestTurns()
-        # Of each publisher: all events until this one have come, or are over. And later ones that are over: a
-        # memorized one may be missing between them and a real-time one, which is over soon.
+        # Per publisher, the number up to which every event has come or is over. `_over` has later events that
+        # are over: a real-time one is over soon, while a memorized one before it may still be missing.
         self._settled: dict[NodeId, int] = {}
         self._over: BoundedDict[EventKey, None] = BoundedDict(COPIES_MAX, unreported)
         self._count = 0

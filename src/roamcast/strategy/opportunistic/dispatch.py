@@ -61,7 +61,7 @@ class Dispatch(NodePart):
             PRODUCERS_MAX, overflow_traced(self._host, "publish", "producers")
         )
         self._dispatched: BoundedDict[EventId, None] = BoundedDict(DISPATCHED_MAX, unreported)
-        # Readers that did not confirm a letter, and until when no other is tried.
+        # Readers that did not confirm a letter, and until when none is sent to them.
         self._silent: BoundedDict[NodeId, Micros] = BoundedDict(PRODUCERS_MAX, unreported)
 
     # Inputs.

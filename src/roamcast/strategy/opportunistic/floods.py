@@ -80,14 +80,14 @@ class Floods(NodePart):
         self._answers: Answers[tuple[NodeId, EventId], None] = Answers(
             host, self._answer, most=ANSWERS_MAX, on_full=full
         )
-        # Neighbours that have what we lack, and how often to ask again what is lost.
+        # Neighbours that have what we lack, and how many times to ask each again for what got lost.
         self._offering: dict[NodeId, int] = {}
         self._met: ExpiringDict[NodeId, Micros] = ExpiringDict(NEIGHBOURS_MAX, unreported, int)
         self._asked: BoundedDict[EventId, Micros] = BoundedDict(  # when first
             ASKED_MAX, overflow_traced(host, "want", "events asked for")
         )
         self._said: NodeDigest | None = None
-        self._same_turns = 0  # digests since the events were other ones, or somebody new heard them
+        self._same_turns = 0  # digests since the events changed or a new neighbour came
         self._wait = PERIOD
         self._due: Micros = 0
         self._forgot_at: Micros = 0

@@ -81,8 +81,8 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     idle_time: Period = 30.0  # … when its load was below `idle_load` for so long
     directory: Literal["own"] | Count = "own"  # broker information: each broker's own table, or one node's
     memory: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)] = 64_000_000  # octets a broker may use for queues
-    # What `path_hops_mean` is the mean of. By the tables of all brokers: the ways between brokers (figures 7,
-    # 8), or from producers to consumers. `events`: the ways that letters with events took (figures 10–12).
+    # Which paths `path_hops_mean` averages: between brokers (figures 7, 8) or from producers to consumers
+    # (`clients`), both by the brokers' tables, or those that letters with events took (figures 10–12).
     paths: Literal["brokers", "clients", "events"] = "clients"
 
     def __post_init__(self) -> None:

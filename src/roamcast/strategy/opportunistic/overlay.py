@@ -177,7 +177,7 @@ class BrokerOverlay:
             self._between.on_reset(peer)
 
     def search(self, wanted: int, on_found: Callable[[], object]) -> None:
-        """Who is near? `near` knows it then: at once, or after a search for so many brokers."""
+        """Find the brokers nearby, at once or by a search for `wanted` of them; then `near` knows them."""
         if self._options.search == "routes":
             on_found()
         else:
@@ -200,7 +200,7 @@ class BrokerOverlay:
             self._post()
 
     def on_load_heard(self, broker: NodeId, load: int) -> None:
-        """What a broker said by another way than its row: it counts until its next row comes."""
+        """A broker told its load by another message than its row: that counts until its next row comes."""
         entry = self._board.find(BROKER, broker)
         if entry is not None and broker != self._host.node:
             self._loads_heard[broker] = (entry.version, load)

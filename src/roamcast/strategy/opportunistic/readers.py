@@ -343,7 +343,7 @@ class NodeReading(NodePart):
     # What is lacking.
 
     def _on_hole(self) -> None:
-        """Some reader may lack something."""
+        """An event may be missing: look soon what readers lack, once for all that comes until then."""
         if not self._is_waiting:
             self._is_waiting = True
             self._timer.after(TICK)

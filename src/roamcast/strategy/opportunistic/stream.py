@@ -116,7 +116,7 @@ class LastSending(NamedTuple):
 class OutgoingStream:
     def __init__(self, stream: int, first_wait: Micros, now: Micros) -> None:
         self.stream = stream
-        self.confirmed = 0  # number of the first letter that is not
+        self.confirmed = 0  # number of the first letter that is not confirmed
         self.letters: deque[WrittenLetter] = deque()  # from `confirmed` on
         self.copies: deque[LastSending] = deque()  # of those that have been sent: the first ones
         self.octets = 0  # of those that have not arrived
@@ -151,7 +151,7 @@ class OutgoingStream:
         return now - sent_at
 
     def confirm(self, expected: int, early: int) -> None:
-        """All before `expected` has arrived, and so have later ones: bit 0 is for the one after it."""
+        """All letters before `expected` have arrived; `early` has a bit for each later one that has, too."""
         while self.confirmed < expected:
             self._arrive(0)
             self.letters.popleft()

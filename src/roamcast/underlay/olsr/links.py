@@ -135,8 +135,8 @@ class LinkSet:
         """Section 13: the link layer could not deliver. The link counts as lost for the hold time. What was
         heard before is void; otherwise, with a hold time shorter than the RFC's, the link would come back.
 
-        With `failure_silence`, a link over which a HELLO came just now has that long for the next one: on a
-        full medium frames fail over links that are good, and all that follows from a lost link fills it more.
+        With `failure_silence`, the link is lost only if no HELLO comes for that long after the last one: on a
+        full medium frames fail over good links too, and what follows from a lost link would fill it more.
         """
         link = self.table.get(source)
         if link is not None:

@@ -36,9 +36,9 @@ OnTaken: TypeAlias = Callable[[ReasonCode], None]
 
 
 class IncomingMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """As stored. `packet_id`: 0 for one that its client has released before it could be published. `until`:
-    the end of its lifetime on the wall clock, if it is yet to be published; 0: it was published. `stamp`: of
-    a retained one; what comes after it may be published before it."""
+    """A client's message as it is stored. `packet_id`: 0 if the client has released it before it could be
+    published. `until`: the end of its lifetime by the wall clock, 0 once it is published. `stamp`: of a
+    retained message, reserved now, because later messages may be published before this one."""
 
     packet_id: int
     sequence: int

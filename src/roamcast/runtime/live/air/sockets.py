@@ -164,7 +164,7 @@ class InterfaceSockets:
         return (one for one in (self._shared, self._own) if one is not None)
 
     def unsent(self) -> int:
-        """Octets that the kernel has of us and the interface has not taken yet, and what waits here."""
+        """Octets that are not on the air yet: those in the kernel's send queue, and those that wait here."""
         with suppress(OSError):
             if self._own is not None:
                 return self._network.unsent(self._own) + sum(len(data) for data, _ in self._waiting)

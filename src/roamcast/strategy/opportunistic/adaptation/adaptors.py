@@ -231,7 +231,7 @@ class LoadBalancing(Adaptor):
 
 
 class BrokerCreation(Adaptor):
-    """Asks the nearest willing node. It is found as less loaded when the balancing looks again."""
+    """Makes a broker of the nearest willing node. Load balancing finds it when it looks again."""
 
     def subscribe(self) -> None:
         self.channel.subscribe(Overloaded, self.process)

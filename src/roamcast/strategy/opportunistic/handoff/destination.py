@@ -104,7 +104,7 @@ class Destination(NodePart):
             self.on_late(message.consumer)
 
     def on_late(self, node: NodeId) -> None:
-        """A client's modulators do not come: if it has chosen us by itself, they begin anew."""
+        """A client's modulators have not come in time. If it has chosen us by itself, they begin anew."""
         coming = self._coming.get(node)
         if coming is not None and coming.attach is not None and not coming.is_known_there:
             coming.is_known_there = not self._post.waiting(coming.source)
