@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +15,7 @@ from click.testing import CliRunner, Result
 from tests.gateway.mqtt.stand_alone import StandAloneNode
 
 from roamcast.cli import app
-from roamcast.client import ClientError, Message, blocking, commands
+from roamcast.client import ClientError, Message, blocking, commands, near
 from roamcast.client.commands import parse_attributes
 from roamcast.client.connect import NodePlace
 from roamcast.errors import InputError
@@ -52,12 +55,16 @@ def serving(node: StandAloneNode, path: Path) -> Iterator[Path]:
     thread.join()
 
 
-def test_a_subscription_that_has_no_position_yet_ends_in_time_too(socket: Path, tmp_path: Path) -> None:
+def test_a_subscription_that_has_no_position_yet_says_so_and_ends_in_time(
+    socket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(near, "PATIENCE", 0.05)
     place = tmp_path / "place.json"
     place.write_text('{"lat": 147, "lon": 8}')
     words = f"subscribe --near 500 --position {place} --seconds 0.2 --socket {socket}"
     ended = CliRunner().invoke(app, words.split())
     assert (ended.exit_code, ended.stdout) == (0, "")
+    assert caplog.messages.count(f"no position from {place} yet; waiting for one") == 1
 
 
 def test_publish_says_the_event_and_subscribe_shows_what_is_kept(socket: Path) -> None:
@@ -197,19 +204,19 @@ def test_a_command_waits_for_its_node_and_finds_it_by_the_environment(
     assert ended and ended[0].stdout == "3:0\n"
 
 
+@pytest.mark.realtime
 def test_what_is_sent_to_a_node_by_name_is_shown_by_a_command_there(socket: Path) -> None:
     def call(*words: str) -> Result:
         return CliRunner().invoke(app, [*words, "--socket", str(socket)])
 
-    ended: list[Result] = []
-    listening = threading.Thread(
-        target=lambda: ended.append(call("subscribe", "--addressed", "-C", "1", "-W", "60"))
-    )
-    listening.start()
-    while listening.is_alive():  # real-time: for those who listen by now
-        assert call("publish", "-t", "team/word", "-m", "come down", "--to", "3").exit_code == 0
-        listening.join(0.1)
-    assert (ended[0].exit_code, ended[0].stdout) == (0, "team/word come down\n")
+    listen = "subscribe --addressed -C 1 --socket"
+    with subprocess.Popen(
+        [sys.executable, "-m", "roamcast", *listen.split(), socket], stdout=subprocess.PIPE, text=True
+    ) as listening:
+        while listening.poll() is None:  # real-time: for those who listen by now
+            assert call("publish", "-t", "team/word", "-m", "come down", "--to", "3").exit_code == 0
+            time.sleep(0.1)
+        assert listening.communicate()[0] == "team/word come down\n" and listening.returncode == 0
     wrong = call("subscribe", "--addressed", "-t", "#")
     assert wrong.exit_code == 2 and "--addressed: shows all that is sent to this node" in wrong.stderr
 

@@ -31,7 +31,7 @@ from roamcast.client.asking import (
     reached_of,
     receipt_of,
 )
-from roamcast.client.near import FollowedCircle, Position, positions
+from roamcast.client.near import FollowedCircle, Position, first_of, positions
 from roamcast.errors import EventError, InputError, RoamcastError
 from roamcast.event import PAYLOAD_BYTES_MAX, Event, EventId, Publication
 from roamcast.units import NodeId, micros, seconds
@@ -442,9 +442,8 @@ class Client:
                 raise InputError("near", "needs a position: degrees, gpsd or a file")
             if isinstance(position, str):
                 places = positions(position)
-            first = await anext(places) if places is not None else position
-            assert not isinstance(first, str)
-            asked = circle.around(*first)
+                position = await first_of(places, position)
+            asked = circle.around(*position)
         assert asked is not None
         subscription = await self.open_subscription(asked, modulator=modulator, waiting_max=waiting_max)
         if circle is not None:

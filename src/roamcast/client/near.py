@@ -10,6 +10,7 @@ nothing that is near enough is missed.
 """
 
 import asyncio
+import logging
 import math
 import re
 from collections.abc import AsyncGenerator
@@ -23,12 +24,15 @@ from roamcast.errors import FileError, InputError
 if TYPE_CHECKING:
     from roamcast.filter import Filter
 
+logger = logging.getLogger("roamcast.client")
+
 Position: TypeAlias = tuple[float, float]
 """Latitude and longitude, degrees."""
 
 # Chosen by us.
 MARGIN = 0.25  # of the radius: how far a position moves until the subscription follows
 LOOK_SECONDS = 1.0  # between two looks at a file
+PATIENCE = 3.0  # seconds without any position until somebody is told
 RETRY_SECONDS = 5.0  # until gpsd is asked again
 GPSD_PORT = 2947
 LINE_BYTES_MAX = 65_536  # of gpsd
@@ -86,6 +90,16 @@ def positions(source: str) -> AsyncGenerator[Position, None]:
             raise InputError("position", f"is {source[:80]!r}; allowed: gpsd, or gpsd:HOST:PORT")
         return _from_gpsd(host.strip("[]") or "127.0.0.1", int(port or GPSD_PORT))
     return _from_file(Path(source))
+
+
+async def first_of(places: AsyncGenerator[Position, None], source: str) -> Position:
+    """The first position. Nobody sees a receiver without a fix, or a file without a position: it is said."""
+    said = "no position from %s yet; waiting for one"
+    telling = asyncio.get_running_loop().call_later(PATIENCE, logger.warning, said, source)
+    try:
+        return await anext(places)
+    finally:
+        telling.cancel()
 
 
 async def _fixed(place: Position) -> AsyncGenerator[Position, None]:
