@@ -225,6 +225,26 @@ def test_positions_that_are_published_come_onto_the_map_and_into_the_store(
     until(browser, "a place is two numbers", "#position-problem")
 
 
+def test_a_device_shares_where_it_is_until_it_is_told_to_stop(browser: Browser, pair: Pair) -> None:
+    where = {"latitude": 47.3771, "longitude": 8.5419, "accuracy": 5}
+    browser.developer("Browser.grantPermissions", permissions=["geolocation"], origin=pair.alice.page[:-1])
+    browser.developer("Emulation.setGeolocationOverride", **where)
+    try:
+        pair.paho.subscribe("position/#", 1)
+        submit(browser, "position-form", position_name="ada", position_place="47.3769, 8.5417")
+        browser.click("#position-here")
+        until(browser, "stop sharing", "#position-here")
+        ends_at = time.monotonic() + SECONDS
+        while not any(topic == "position/ada" and b"47.3771" in said for topic, said in pair.heard):
+            assert time.monotonic() < ends_at, browser.run("return document.body.innerText")
+            time.sleep(0.1)
+        browser.click("#position-here")
+        until(browser, "share where I am", "#position-here")
+    finally:
+        browser.developer("Emulation.clearGeolocationOverride")
+    assert "no position" not in browser.run("return document.getElementById('position-problem').textContent")
+
+
 def test_owntracks_comes_onto_the_map_and_ages_are_told(browser: Browser, pair: Pair) -> None:
     now = int(time.time())
     where = {"_type": "location", "lat": 47.3775, "lon": 8.5432, "tst": now - 600, "batt": 80}
