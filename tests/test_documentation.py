@@ -142,8 +142,8 @@ def test_the_citation_has_what_its_format_requires_and_the_version_of_now() -> N
 
 # Published figures beside ours stand on the page that `roamcast reproduce` writes, and nowhere else.
 
-RESULTS = DOCS / "protocols" / "results.md", DOCS / "protocols" / "results-full.md"
-PROTOCOLS = [page for page in sorted((DOCS / "protocols").glob("*.md")) if page not in RESULTS]
+RESULTS = DOCS / "protocols" / "results.md"
+PROTOCOLS = [page for page in sorted((DOCS / "protocols").glob("*.md")) if page != RESULTS]
 THEIRS = re.compile(r"\b(published|the (?:paper|work)(?:['’]s)?)\b", re.IGNORECASE)
 OURS = re.compile(r"\bours\b", re.IGNORECASE)
 MEASURED = re.compile(r"\d\s?(?:%|ms\b|s\b|hops?\b|kbit/s|times\b|a second\b|MB\b)")
@@ -236,7 +236,7 @@ def test_figures_beside_published_ones_are_found_and_others_are_not() -> None:
 def test_the_counts_by_work_are_those_of_the_results() -> None:
     readme = (ROOT / "README.md").read_text()
     counts = re.search(r"<!-- reproduction: begin.*?-->\n(.*?)<!-- reproduction: end -->", readme, re.DOTALL)
-    assert counts is not None and counts[1] and counts[1] in RESULTS[0].read_text()
+    assert counts is not None and counts[1] and counts[1] in RESULTS.read_text()
 
 
 def prose(page: Path) -> str:
