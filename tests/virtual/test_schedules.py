@@ -74,6 +74,12 @@ def test_what_was_lost_once_is_not_lost(seed: int) -> None:
     play(seed, strategy=MENDED[seed][0], has_programs=False)
 
 
+@pytest.mark.xfail(strict=True, reason="its cause is not known")
+def test_a_will_that_was_due_at_a_full_disk_reaches_its_subscribers() -> None:
+    """A node whose disk is full twice loses a will of QoS 2: known, and not mended."""
+    play(43_042)
+
+
 @pytest.mark.parametrize("seed", MENDED_WITH_PROGRAMS)
 def test_what_a_program_missed_once_it_gets(seed: int) -> None:
     play(seed, strategy=MENDED_WITH_PROGRAMS[seed][0])
