@@ -89,6 +89,7 @@ class ModelClient(asyncio.Protocol):
         self._framer = PacketFramer(1 << 28)
         self._stream: StreamEnd | None = None
         self._had_session = False
+        self._connections = 0  # that its node has accepted
         self._connects()
 
     # What its program does.
@@ -240,6 +241,7 @@ class ModelClient(asyncio.Protocol):
             self.model.refused_connection(self.name, packet.reason)
             return
         self.is_connected = True
+        self._connections += 1
         self.model.connected(self, self.world.now)
         if self._will is not None:
             self._will.connected_at = self.world.now
@@ -312,14 +314,21 @@ class ModelClient(asyncio.Protocol):
         if not message.delay:
             self.model.acknowledged(message, self.world.now)
             return
+        self._check_later(message, self._connections)
+
+    def _check_later(self, message: Message, connections: int) -> None:
+        """Its delay begins anew with each process of the node, until the client is back."""
         boots = self.machine.boots
 
         def check() -> None:
-            if not self.is_connected and self.machine.boots == boots and self.machine.node is not None:
+            if self._connections > connections:
+                return
+            if self.machine.boots == boots and self.machine.node is not None:
                 self.model.acknowledged(message, self.world.now)
+            else:
+                self._check_later(message, connections)
 
-        if self.machine.node is not None:
-            self.world.call_later(message.delay + NOTED, check)
+        self.world.call_later(message.delay + NOTED, check)
 
     # Private.
 

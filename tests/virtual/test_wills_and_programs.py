@@ -68,6 +68,42 @@ def test_a_client_that_is_back_after_a_crash_within_the_delay_leaves_no_will() -
         world.check()
 
 
+def test_a_client_that_was_back_within_the_delay_and_says_goodbye_then_leaves_no_will() -> None:
+    """Seed 43042: the model took it for one that had stayed away, and missed its will (section 3.1.3.2.2)."""
+    with VirtualWorld(1) as world:
+        one, other = two(world)
+        world.client(other, "sub").subscribe("t/#")
+        client = world.client(one, "hasty", will=WillPlan("t/x", 2, delay=3))
+        world.run(5.0)
+        client.drop()
+        world.run(2.0)
+        client.leave()
+        world.run(10.0)
+        world.check()
+        assert came(world, "hasty") == [0, 0]
+
+
+def test_the_model_misses_a_will_that_a_restart_has_forgotten() -> None:
+    with VirtualWorld(1) as world:
+        one, other = two(world)
+        world.client(other, "sub").subscribe("t/#")
+        client = world.client(one, "willing", will=WillPlan("t/x", 1, delay=10))
+        world.run(5.0)
+        client.leave(politely=False)
+        world.run(1.0)
+        one.kill()
+        world.run(1.0)
+        one.start()
+        world.run(1.0)
+        assert one.listener is not None
+        session = one.listener.sessions.find("willing")
+        assert session is not None
+        session.will = None
+        world.run(30.0)
+        with pytest.raises(AssertionError, match="sub has not got willing's will"):
+            world.check()
+
+
 @pytest.mark.parametrize("ends", ["kill", "stop", "not"])
 def test_a_will_for_which_a_full_store_has_no_room_waits_on_the_disk(ends: str) -> None:
     with VirtualWorld(1) as world:
