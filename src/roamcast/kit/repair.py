@@ -19,7 +19,7 @@ from typing import Annotated, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from roamcast.broker.seen import PUBLISHER, EventKey, event_fingerprint
+from roamcast.broker.seen import PUBLISHER, EventKey, event_fingerprint, event_key
 from roamcast.broker.store import EventStore
 from roamcast.event import Count, Event, EventId, event_ids
 from roamcast.host import Host
@@ -391,6 +391,14 @@ class Requests:
         wanted += in_turn(keys_by_publisher(memorized[: 2 * OFFERED_MAX]))
         self._offered[neighbour] = deque(islice(wanted, OFFERED_MAX))
         return len(wanted) <= OFFERED_MAX
+
+    def on_missed(self, neighbour: NodeId, event: EventId) -> None:
+        """It must have this one, too; beside what it offered, and asked for before that."""
+        key = event_key(*event)
+        if neighbour in self._offered or len(self._offered) < OFFERING_MAX:
+            offered = self._offered.setdefault(neighbour, deque())
+            if key not in offered and len(offered) < OFFERED_MAX:
+                offered.appendleft(key)
 
     def request(self, neighbour: NodeId, now: Micros, few_from: int | None = None) -> list[EventId]:
         """What to ask this neighbour for now; nothing while it owes us as much as one request holds.

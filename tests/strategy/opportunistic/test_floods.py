@@ -12,6 +12,7 @@ from roamcast.strategy.opportunistic.floods import (
     ANSWERS_MAX,
     ASK_AFTER,
     ASKED_FOR,
+    ASKED_SHORTEST,
     FRESH,
     HEARD_ENOUGH,
     LONGEST,
@@ -121,19 +122,45 @@ def answered_after(setting: Setting, sequence: int, took: Micros) -> None:
         setting.host.advance(MILLISECOND)
     setting.host.advance(took)
     setting.hear(sequence)
+    setting.host.advance(SECOND)
     setting.host.sent.clear()
 
 
 def test_an_event_is_asked_for_again_when_an_answer_should_have_come() -> None:
-    """Hand-computed (RFC 6298): the first one of 400 ms gives 400 + 4 * 200 ms, one of 3 s the longest wait,
-    one of 20 ms less than the shortest."""
-    for took, wait in ((20, 300), (400, 1_200), (3_000, 2_000)):
+    """Hand-computed (RFC 6298): an answer of 200 ms gives 200 + 4 * 100 ms, one of 20 ms less than the
+    shortest. One of 400 ms comes after a second request, so it says nothing (Karn's algorithm), and the wait
+    is doubled; the next one then gives 400 + 4 * 200 ms. One of 3 s ends at the longest wait."""
+    cases = ((20, 1, 150), (200, 1, 600), (400, 1, 600), (400, 2, 1_200), (3_000, 2, 2_000))
+    for took, answers, wait in cases:
         setting = Setting()
         assert ASKED_FOR <= asked_again_after(setting, 50) <= ASKED_FOR + ASK_AFTER + 10 * MILLISECOND
         setting = Setting()
-        answered_after(setting, 0, took * MILLISECOND)
+        for sequence in range(answers):
+            answered_after(setting, sequence, took * MILLISECOND)
         again = asked_again_after(setting, 50)
         assert wait * MILLISECOND <= again <= wait * MILLISECOND + ASK_AFTER + 10 * MILLISECOND
+
+
+def test_lost_requests_do_not_make_the_wait_longer_while_others_are_answered_in_time() -> None:
+    """Each answer to a repeated request counted from the first one: with one in five lost the wait grew to
+    its bound."""
+    setting = Setting()
+    for sequence in range(0, 40, 2):
+        answered_after(setting, sequence, 20 * MILLISECOND)
+        answered_after(setting, sequence + 1, ASKED_FOR + 2 * ASK_AFTER)
+    answered_after(setting, 40, 20 * MILLISECOND)
+    assert asked_again_after(setting, 50) <= ASKED_SHORTEST + ASK_AFTER + 10 * MILLISECOND
+
+
+def test_a_gap_is_asked_for_although_an_earlier_one_has_not_been_answered() -> None:
+    """It waited until the earlier one was asked for again."""
+    setting = Setting()
+    for sequence in (0, 2):
+        setting.hear(sequence)
+    setting.host.advance(2 * ASK_AFTER)
+    setting.hear(4)
+    setting.host.advance(2 * ASK_AFTER)
+    assert setting.sent(WantFlooded) == [(NEAR, WantFlooded((PRODUCER, one))) for one in (1, 3)]
 
 
 def test_a_request_that_was_lost_with_its_neighbour_says_nothing_about_answers() -> None:

@@ -52,6 +52,17 @@ def test_what_a_base_leaves_out_is_not_waited_for() -> None:
     assert reads.got == [9, 10, 12]
 
 
+def test_a_hole_behind_another_is_as_old_as_the_first_event_that_showed_it() -> None:
+    """It began anew when the one before it closed, so on a line that loses frames each hole waited for all
+    before it."""
+    reads = Reads(p7=0)
+    for sequence in (2, 4):
+        reads.reader.take(copy(sequence), sequence, sequence * SECOND)
+    reads.reader.take(copy(1), 1, 9 * SECOND)
+    assert reads.got == [1, 2]
+    assert reads.reader.holes() == [Hole(P, 3, 3, 4 * SECOND)]
+
+
 def test_the_first_one_is_taken_if_the_one_before_was_published_before_anything_was_wanted() -> None:
     reads = Reads(since=5 * SECOND)
     reads.take(copy(7))

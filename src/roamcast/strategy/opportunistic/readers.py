@@ -42,7 +42,8 @@ def mark(consumer: NodeId, is_modulated: bool) -> int:
 
 
 class Hole(NamedTuple):
-    """`after`: the first sequence that may be lacking; `until`: the last. `since`: noticed then."""
+    """`after`: the first sequence that may be lacking; `until`: the last. `since`: noticed then, be it behind
+    another hole."""
 
     producer: NodeId
     after: int
@@ -53,6 +54,7 @@ class Hole(NamedTuple):
 class Early(NamedTuple):
     copy: EventCopy
     base: int
+    since: Micros = 0
     due: Micros = NEVER  # a memorized one waits no longer
 
 
@@ -90,7 +92,7 @@ class EventReader:
             if copy.event.event_class is EventClass.MEMORIZED:
                 self.on_next(copy)  # it was given up before: hand it over late, but only once
             return
-        early = Early(copy, base)
+        early = Early(copy, base, now)
         if producer not in self._waiting and self._is_next(producer, early):
             self.cursors[producer] = sequence
             self.on_next(copy)
@@ -102,7 +104,7 @@ class EventReader:
             if len(waiting) >= WAITING_MAX:
                 self._give_up(producer)
             due = _due(copy, now)
-            waiting[sequence] = Early(copy, base, due)
+            waiting[sequence] = Early(copy, base, now if known is None else known.since, due)
             self._due[producer] = min(due, self._due.get(producer, NEVER))
             self._on_early(copy)
         self._advance(producer, now)
@@ -155,6 +157,7 @@ class EventReader:
         waiting = self._waiting.get(producer)
         until = waiting[min(waiting)].base - 1 if waiting else -1
         cursor = self.cursors.get(producer, -1)
+        since = min(early.since for early in waiting.values()) if waiting else since
         return Hole(producer, cursor + 1, max(until, self._heads.get(producer, -1)), since)
 
     def _advance(self, producer: NodeId, now: Micros) -> None:
@@ -183,7 +186,7 @@ class EventReader:
             self._noticed[producer] = now
 
     def _is_next(self, producer: NodeId, early: Early) -> bool:
-        copy, base, _ = early
+        copy, base, *_ = early
         cursor, sequence = self.cursors.get(producer), copy.event.sequence
         head = self._heads.get(producer, -1)
         if (-1 if cursor is None else cursor) < head < sequence:
@@ -222,7 +225,7 @@ class NodeReading(NodePart):
         self.modulated: dict[NodeId, EventReader] = {}
         self._timer = Timer(self._host, self._look_at_holes)
         self._is_waiting = False  # for the timer
-        self._asked: dict[tuple[NodeId, bool, NodeId], tuple[int, Micros]] = {}  # after which, and when
+        self._asked: dict[tuple[NodeId, bool, NodeId], tuple[int, Micros]] = {}  # up to which, and when
 
     # Inputs.
 
@@ -365,18 +368,18 @@ class NodeReading(NodePart):
 
     def _consider(self, reader: EventReader, hole: Hole, now: Micros) -> None:
         key = (reader.consumer, reader.is_modulated, hole.producer)
-        after, at = self._asked.get(key, (-1, 0))
+        until, at = self._asked.get(key, (-1, 0))
         behind = self._copies.of(hole.producer, hole.until + 1, hole.until + NEXT_LOOKED_AT)
         was_flooded = any(self._copies.flood(copy.event.id) is not None for copy in behind)
-        if after == hole.after:
+        if hole.until <= until:
             if now - at < AGAIN:
-                return
+                return  # also where the answer has brought a part of it
         elif now - hole.since < (NEIGHBOURS_FIRST if was_flooded else TICK):
             return
         to = next(self._whom(hole.producer), None)
         if to is None:
             return
-        self._asked[key] = hole.after, now
+        self._asked[key] = hole.until, now
         within = max(now - reader.since, 0)
         self._post.write(to, Fetch(*key, hole.after, hole.until, within, self._filters(reader)))
 
