@@ -340,7 +340,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "exchange": (385, 3),  # words counted
     "filter": (2_759, 22),  # WITHIN; XPath loaded when asked for
     "gateway": (4_989, 34),  # JSON, HTTP, tiles, counts, stamps, wills in order, what is noted is not refused
-    "kit": (1_382, 15),  # refused after restarts; slow radios; handed to all; sums of fingerprints; single gaps
+    "kit": (1_382, 15),  # refused after restarts; slow radios; handed to all; fingerprints; single gaps
     "lab": (10_009, 95),  # own control traffic by what is received; packed for workers, lost writes told
     "modulator": (234, 4),
     "modules at the top": (1_720, 19),  # a full store asks in few calls; entry points read when needed
@@ -349,7 +349,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
     # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7), kept late; order (4);
-    # what all neighbours have heard, brief digests (30); opportunistic repairs many gaps at once under loss (43)
+    # what all neighbours have heard, brief digests (30); many gaps repaired at once (43)
     "strategy": (14_601, 101),  # the tree asks for memorized events in their order; chapar syncs once
     "testing": (552, 4),  # full relays are a tested promise; so is order
     "underlay": (2_066, 15),  # riders of beacons, brief ones, neighbours of neighbours
