@@ -38,9 +38,9 @@ OTHERS_LATER: Micros = 40 * MILLISECOND
 PENDING_MAX = 1_024
 
 PERIOD: Micros = SECOND
-# After a real-time event. On lines that lose a tenth of the frames half a second makes the
-# 95th percentile a third shorter than a second, for a quarter more control; a quarter of a second takes twice
-# as much more. A cut line heals in half the time. Memorized events have time.
+# After a real-time event. On lines that lose a tenth of the frames half a second makes the 95th percentile a
+# third shorter than a second does, for a quarter more control; a quarter of a second takes three quarters
+# more. A cut line heals in half the time. Memorized events have time.
 REALTIME_PERIOD: Micros = 500 * MILLISECOND
 ROWS_PERIOD: Micros = 2 * SECOND  # rows that differ for less may be on their way (`board.py: SPREADING`)
 YOUNG: Micros = 10 * SECOND  # so long after its start a node says as soon that it has learnt a row
@@ -158,7 +158,9 @@ class Floods(NodePart):
             )
         self._on_new(copy, flood)
         before = EventId(key.publisher, frame.base - 1)
-        if frame.base and not self._copies.is_known(before):
+        # A memorized one has time: the answers to what was asked for may bring it.
+        is_due = frame.event.event_class is EventClass.REALTIME or not self._requests.has_offers(sender)
+        if frame.base and is_due and not self._copies.is_known(before):
             # Whoever passes one on has the one before it, or gets it soon.
             self._requests.on_missed(sender, before)
             self._asked.setdefault(before, AskedFor(self._host.now(), 0, False))
