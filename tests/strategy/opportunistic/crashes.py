@@ -21,11 +21,11 @@ from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.broker import Brokerage
 from roamcast.strategy.opportunistic.messages import (
-    CarryLetter,
-    Letter,
+    CarryMessage,
     MovedDelivery,
-    PublishLetter,
+    PublishMessage,
     Salvaged,
+    StreamMessage,
 )
 from roamcast.trace import FaultHappened, HandedOff, Published
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -92,24 +92,24 @@ class Hands:
 
     def _tap(self, number: NodeId) -> None:
         strategy = self._strategy(number)
-        on_letter = strategy.on_letter
+        on_message = strategy.on_message
         received = self._received[number] = {}
 
-        def tapped(sender: NodeId, message: Letter, hops: int, held: Micros) -> None:
+        def tapped(sender: NodeId, message: StreamMessage, hops: int, held: Micros) -> None:
             event = event_of(message)
             if event is not None:
                 received[event] = self._simulation.engine.now
-            on_letter(sender, message, hops, held)
+            on_message(sender, message, hops, held)
 
-        strategy.on_letter = tapped  # type: ignore[method-assign, assignment]
+        strategy.on_message = tapped  # type: ignore[method-assign]
 
     def _take_note(self, number: NodeId) -> None:
         now = self._simulation.engine.now
         self.lost |= {event for event, at in self._received[number].items() if now - at < JUST_NOW}
-        post = self._strategy(number)._post
-        for peer in list(post._outgoing):
-            for letter in post.unconfirmed(peer):
-                event = event_of(letter)
+        streams = self._strategy(number)._streams
+        for peer in list(streams._outgoing):
+            for message in streams.unconfirmed(peer):
+                event = event_of(message)
                 if event is not None:
                     self.lost.add(event)
         broker = self._strategy(number).broker
@@ -124,11 +124,11 @@ def _held_back(broker: Brokerage) -> Iterator[EventId]:
         yield from (delivery.event.id for delivery in coming.deliveries)
 
 
-def event_of(message: Letter) -> EventId | None:
+def event_of(message: StreamMessage) -> EventId | None:
     match message:
         case MovedDelivery() | Salvaged():
             return message.delivery.event.id
-        case PublishLetter() | CarryLetter():
+        case PublishMessage() | CarryMessage():
             return message.event.id
     event = getattr(message, "event", None)
     return None if event is None else event.id

@@ -155,7 +155,7 @@ def _unknown(simulation: Simulation) -> Iterator[NodeId]:
 
 def _run_until_good(simulation: Simulation, judge: Callable[[], list[str]], until: float) -> list[str]:
     """Most schedules are good soon after the last event; what is good must stay so for a while. The rest get
-    their time: letters that were lost on a bad way are repeated more and more rarely."""
+    their time: messages that were lost on a bad way are repeated more and more rarely."""
     engine = simulation.engine
     quiet = 12.0 + until + 14.0  # after the last event and the last heal
     engine.run(micros(quiet))
@@ -242,7 +242,7 @@ def _tables(
 
 
 def _storm(random: Random, nodes: int, brokers: int, busy: float) -> list[tuple[float, NodeId, NodeId]]:
-    """Sometimes many moves at once, brokers' own clients among them: letters to those are written twice."""
+    """Sometimes many moves at once, brokers' own clients among them: messages to those are written twice."""
     if random.random() < 0.7:
         return []
     at, several = 12.0 + random.random() * busy, random.choice([10, 40])

@@ -1,4 +1,4 @@
-"""One broker by itself: its parts are real, its letters are recorded and handed in by hand."""
+"""One broker by itself: its parts are real, its messages are recorded and handed in by hand."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -16,14 +16,14 @@ from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
     CLIENT_ROWS,
-    AttachLetter,
+    AttachMessage,
     BrokerRow,
-    CarryLetter,
+    CarryMessage,
     ClientRow,
     Interest,
-    Letter,
     Row,
     Rows,
+    StreamMessage,
 )
 from roamcast.strategy.opportunistic.readers import NodeReading
 from roamcast.strategy.opportunistic.shared import SharedParts
@@ -50,31 +50,31 @@ class Outgoing:
     boot = 1
 
     def __init__(self) -> None:
-        self.written: list[tuple[NodeId, Letter]] = []
+        self.written: list[tuple[NodeId, StreamMessage]] = []
         self.silent: set[NodeId] = set()
         self.dropped: list[Any] = []
 
-    def write(self, to: NodeId, letter: Letter) -> bool:
-        self.written.append((to, letter))
+    def write(self, to: NodeId, message: StreamMessage) -> bool:
+        self.written.append((to, message))
         return True
 
-    def to(self, peer: NodeId) -> list[Letter]:
-        return [letter for to, letter in self.written if to == peer]
+    def to(self, peer: NodeId) -> list[StreamMessage]:
+        return [message for to, message in self.written if to == peer]
 
-    def confirmed(self) -> list[tuple[NodeId, Letter]]:
+    def confirmed(self) -> list[tuple[NodeId, StreamMessage]]:
         """All of it has arrived."""
         written, self.written = self.written, []
         return written
 
-    def abandon(self, peer: NodeId) -> list[Letter]:
-        letters = self.to(peer)
+    def abandon(self, peer: NodeId) -> list[StreamMessage]:
+        messages = self.to(peer)
         self.written = [one for one in self.written if one[0] != peer]
-        return letters
+        return messages
 
-    def take_back(self, peer: NodeId, kinds: tuple[type[Letter], ...]) -> list[Letter]:
-        letters = self.abandon(peer)
-        self.written += [(peer, letter) for letter in letters if not isinstance(letter, kinds)]
-        return [letter for letter in letters if isinstance(letter, kinds)]
+    def take_back(self, peer: NodeId, kinds: tuple[type[StreamMessage], ...]) -> list[StreamMessage]:
+        messages = self.abandon(peer)
+        self.written += [(peer, message) for message in messages if not isinstance(message, kinds)]
+        return [message for message in messages if isinstance(message, kinds)]
 
     unconfirmed = to
 
@@ -103,21 +103,21 @@ class PartLayer(Layer):
 def shared_of(
     host: FakeHost,
     underlay: Underlay,
-    post: Any = None,
+    streams: Any = None,
     on_row: Callable[[int, NodeId, BoardEntry | None], None] = lambda *_: None,
     core: Broker | None = None,
     **options: Any,
 ) -> SharedParts:
-    """What the parts of a node stand on, with letters that are recorded."""
+    """What the parts of a node stand on, with messages that are recorded."""
     context = StrategyContext(host, core or Broker(host, Nobody()), underlay)
-    return SharedParts.of(context, OpportunisticOptions(**options), post or cast(Any, Outgoing()), on_row)
+    return SharedParts.of(context, OpportunisticOptions(**options), streams or cast(Any, Outgoing()), on_row)
 
 
 class Station(PartLayer):
     def __init__(self, node: NodeId = 1, **options: Any) -> None:
-        self.host, self._post = FakeHost(node), cast(Any, Outgoing())
-        self.post: Outgoing = self._post
-        self._shared = shared = shared_of(self.host, Near(), self.post, self._on_row, **options)
+        self.host, self._streams = FakeHost(node), cast(Any, Outgoing())
+        self.streams: Outgoing = self._streams
+        self._shared = shared = shared_of(self.host, Near(), self.streams, self._on_row, **options)
         self.board, self.overlay = shared.board, shared.overlay
         self.consumers, self.copies = shared.consumers, shared.copies
         self.reading = self._reading = NodeReading(shared)
@@ -126,7 +126,7 @@ class Station(PartLayer):
         self.host.attach(self)
         self.broker.on_start()
 
-    def on_carry(self, carry: CarryLetter) -> None:
+    def on_carry(self, carry: CarryMessage) -> None:
         Opportunistic._on_carry(cast(Any, self), carry)
 
     def _on_row(self, kind: int, node: NodeId, entry: BoardEntry | None) -> None:
@@ -141,12 +141,12 @@ class Station(PartLayer):
 
     # Inputs.
 
-    def hear(self, sender: NodeId, letter: Letter) -> list[tuple[NodeId, Letter]]:
+    def hear(self, sender: NodeId, message: StreamMessage) -> list[tuple[NodeId, StreamMessage]]:
         """What is written in answer; all that was written before has arrived."""
-        self.post.confirmed()
-        self.broker.on_letter(sender, letter, 0)
+        self.streams.confirmed()
+        self.broker.on_message(sender, message, 0)
         self.host.advance(WORK)
-        return list(self.post.written)
+        return list(self.streams.written)
 
     def hear_row(self, kind: int, node: NodeId, version: int, row: BrokerRow | ClientRow) -> None:
         body = BROKER_ROWS.encode(row) if isinstance(row, BrokerRow) else CLIENT_ROWS.encode(row)
@@ -154,11 +154,11 @@ class Station(PartLayer):
 
     def attach_client(self, client: NodeId, *interests: Interest, generation: int = 1, **more: Any) -> None:
         ages = (0,) * len(interests)
-        self.broker.on_letter(client, AttachLetter(generation, interests, ages, False, 1, **more), 0)
+        self.broker.on_message(client, AttachMessage(generation, interests, ages, False, 1, **more), 0)
 
     def level(self, client: NodeId, publisher: NodeId, sequence: int, level: int) -> None:
         """An event of a producer, for the modulators of a client of ours."""
-        carry = CarryLetter(
+        carry = CarryMessage(
             Event(publisher, sequence, {"level": level}), 0, 1, client, True, sequence, False, sequence, 0
         )
         self.on_carry(carry)

@@ -21,14 +21,14 @@ from roamcast.scenario.workload import FaultPlan
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.messages import (
     Accepted,
-    CarryLetter,
+    CarryMessage,
     Detour,
     Handoff,
-    Letter,
     MovedDelivery,
-    MovedLetter,
+    MovedMessage,
     NewHome,
-    PublishLetter,
+    PublishMessage,
+    StreamMessage,
     Switched,
     Taken,
 )
@@ -39,7 +39,7 @@ SOURCE, DESTINATION, THIRD, CONSUMER = 0, 1, 2, 3
 PRODUCERS = {4: SOURCE, 5: DESTINATION, 6: THIRD}  # at home there
 NODES = 7
 
-STEPS: tuple[type, ...] = (Handoff, Accepted, Detour, Switched, MovedDelivery, MovedLetter, NewHome, Taken)
+STEPS: tuple[type, ...] = (Handoff, Accepted, Detour, Switched, MovedDelivery, MovedMessage, NewHome, Taken)
 """In the order of the paper's eight; the events it buffers and applies in 5, 6 and 8 come between them."""
 
 BEGIN: Micros = 20 * SECOND  # of the handoff
@@ -91,7 +91,7 @@ class Observed:
 
 
 class Handover:
-    """One run. `at` names the step, `when` the instant: its letter is written, or has just been handled."""
+    """One run. `at` names the step, `when` the instant: its message is written, or has just been handled."""
 
     def __init__(self, seed: int = 1, **options: Any) -> None:
         self.simulation = Simulation(scenario_from(_tables(seed, options)))
@@ -202,31 +202,31 @@ class Handover:
         self._tap(node)
 
     def _tap(self, node: NodeId) -> None:
-        """Watch the letters of one node."""
+        """Watch the messages of one node."""
         strategy = self.strategy(node)
-        post = strategy._post
-        write, on_letter = post.write, strategy.on_letter
+        streams = strategy._streams
+        write, on_message = streams.write, strategy.on_message
 
-        def tapped_write(to: NodeId, letter: Letter) -> bool:
-            self._check(letter, "written")
-            return write(to, letter)
+        def tapped_write(to: NodeId, message: StreamMessage) -> bool:
+            self._check(message, "written")
+            return write(to, message)
 
-        def tapped_letter(sender: NodeId, message: Letter, hops: int, held: Micros) -> None:
+        def tapped_message(sender: NodeId, message: StreamMessage, hops: int, held: Micros) -> None:
             if node == self._victim and self._happened is None:
                 self._note(message)
-            on_letter(sender, message, hops, held)
+            on_message(sender, message, hops, held)
             self._check(message, "handled")
 
-        post.write = tapped_write  # type: ignore[method-assign]
-        strategy.on_letter = tapped_letter  # type: ignore[method-assign, assignment]
+        streams.write = tapped_write  # type: ignore[method-assign]
+        strategy.on_message = tapped_message  # type: ignore[method-assign]
 
-    def _note(self, message: Letter) -> None:
-        if isinstance(message, PublishLetter | CarryLetter):
+    def _note(self, message: StreamMessage) -> None:
+        if isinstance(message, PublishMessage | CarryMessage):
             self._at_victim.add(message.event.id)
         elif isinstance(message, MovedDelivery):
             self._at_victim.add(message.delivery.event.id)
 
-    def _check(self, message: Letter, when: str) -> None:
+    def _check(self, message: StreamMessage, when: str) -> None:
         if self._at is None or not isinstance(message, self._at) or when != self._when:
             return
         is_ours = isinstance(message, NewHome) or getattr(message, "consumer", None) == CONSUMER

@@ -1,4 +1,4 @@
-"""The adaptation layer in whole networks: adaptors over the real tables, handoffs and letters."""
+"""The adaptation layer in whole networks: adaptors over the real tables, handoffs and messages."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -22,15 +22,15 @@ from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.adaptation.events import Measured
 from roamcast.strategy.opportunistic.adaptation.services import BrokerFacts
 from roamcast.strategy.opportunistic.messages import (
-    AnswerLetter,
     Ask,
     BecomeBroker,
     Fetch,
     Head,
     Keep,
-    Letter,
     Reading,
     Report,
+    ServerAnswer,
+    StreamMessage,
     Unwatch,
     Volunteer,
     Watch,
@@ -269,7 +269,7 @@ def test_brokers_are_made_where_none_has_room_and_end_when_idle(directory: str |
     for node in range(1, 9):
         got = delivered(simulation, node)
         assert got == [(9, sequence) for sequence in range(len(got))] and len(got) > 250
-    # A broker that ended is nobody's neighbour, and no letter waits for it.
+    # A broker that ended is nobody's neighbour, and no message waits for it.
     broker = strategy_of(simulation, 0).broker
     assert broker is not None and broker.overlay.topology.reachable() == []
 
@@ -385,7 +385,7 @@ def test_the_adaptor_of_the_documentation_runs_in_a_network() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from(range(12)), st.integers(0, 2**63 - 1)), max_size=30)
 )
-def test_letters_of_strangers_stop_nobody(said: list[tuple[int, int, int]]) -> None:
+def test_messages_of_strangers_stop_nobody(said: list[tuple[int, int, int]]) -> None:
     """Any node may say anything to any other; deliveries go on."""
     workload = {"subscriptions": [{"node": 5}], "stop": 20.0}
     options = {
@@ -397,14 +397,14 @@ def test_letters_of_strangers_stop_nobody(said: list[tuple[int, int, int]]) -> N
     )
     simulation.engine.run(12 * SECOND)
     for to, which, number in said:
-        strategy_of(simulation, 3)._post.write(to, STRANGE[which](number))
+        strategy_of(simulation, 3)._streams.write(to, STRANGE[which](number))
     simulation.run()
     got = delivered(simulation, 5)
     assert got == [(0, sequence) for sequence in range(len(got))] and len(got) >= 9
     assert all(strategy_of(simulation, node).broker is None for node in (0, 2, 3, 5))  # nobody was willing
 
 
-STRANGE: tuple[Callable[[int], Letter], ...] = (
+STRANGE: tuple[Callable[[int], StreamMessage], ...] = (
     lambda n: Watch(n, "load", b"\xff\x00"),
     lambda n: Watch(n, "", Filter.sql("load > 0").encode()),
     lambda n: Unwatch(n),
@@ -412,7 +412,7 @@ STRANGE: tuple[Callable[[int], Letter], ...] = (
     lambda n: Report(n % 1_000_001, True, (n, n, n)),
     lambda n: Volunteer(),
     lambda n: Ask(n, n % 1_000_001),
-    lambda n: AnswerLetter(n, n),
+    lambda n: ServerAnswer(n, n),
     lambda n: BecomeBroker(),
     lambda n: Fetch(n % 6, n % 2 == 0, n % 6, n, n, n, (b"\xff",)),
     lambda n: Head(n % 5, n % 2 == 0, n % 6, n, False),

@@ -12,18 +12,18 @@ from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
 from roamcast.strategy.opportunistic.client import ClientSide
 from roamcast.strategy.opportunistic.messages import (
     BROKER_ROWS,
-    AttachLetter,
+    AttachMessage,
     BrokerRow,
     Deliver,
     Here,
-    Letter,
     NewHome,
     NotHome,
-    PublishLetter,
+    PublishMessage,
     Returned,
     Row,
     Rows,
     Skip,
+    StreamMessage,
 )
 from roamcast.testing import FakeHost
 from roamcast.units import SECOND, NodeId
@@ -35,9 +35,9 @@ class Client(PartLayer):
     """Brokers 1, 2 … are known and one hop away."""
 
     def __init__(self, brokers: tuple[NodeId, ...] = (HOME, OTHER), **options: Any) -> None:
-        self.host, self.post, self.got = FakeHost(OWN), Outgoing(), list[int]()
+        self.host, self.streams, self.got = FakeHost(OWN), Outgoing(), list[int]()
         self.core = Broker(self.host, self)
-        shared = shared_of(self.host, Near(), self.post, self._on_row, self.core, **options)
+        shared = shared_of(self.host, Near(), self.streams, self._on_row, self.core, **options)
         self.board, self.overlay = shared.board, shared.overlay
         self.side = ClientSide(shared)
         self.host.attach(self)
@@ -55,17 +55,17 @@ class Client(PartLayer):
     def hear_row(self, broker: NodeId, version: int, row: BrokerRow) -> None:
         self.board.on_rows(broker, Rows((Row(BROKER, broker, version, 0, BROKER_ROWS.encode(row)),)))
 
-    def hear(self, sender: NodeId, letter: Any) -> list[tuple[NodeId, Letter]]:
-        self.post.confirmed()
-        self.side.letters[type(letter)](sender, letter, 0)
-        return list(self.post.written)
+    def hear(self, sender: NodeId, message: Any) -> list[tuple[NodeId, StreamMessage]]:
+        self.streams.confirmed()
+        self.side.messages[type(message)](sender, message, 0)
+        return list(self.streams.written)
 
     def subscribe(self) -> None:
         self.core.subscribe(Subscription(1, Filter.everything(), modulator=COUNT))
         self.side.on_subscribed(1)
 
-    def attached(self) -> list[tuple[NodeId, AttachLetter]]:
-        return [(to, one) for to, one in self.post.written if isinstance(one, AttachLetter)]
+    def attached(self) -> list[tuple[NodeId, AttachMessage]]:
+        return [(to, one) for to, one in self.streams.written if isinstance(one, AttachMessage)]
 
 
 def at_home(**options: Any) -> Client:
@@ -73,7 +73,7 @@ def at_home(**options: Any) -> Client:
     client.subscribe()
     ((to, attach),) = client.attached()
     assert (to, attach.generation, attach.before) == (HOME, 1, None)
-    client.post.confirmed()
+    client.streams.confirmed()
     return client
 
 
@@ -100,20 +100,20 @@ def test_a_client_that_is_told_of_its_new_home_chooses_none() -> None:
     client = at_home()
     ((to, attach),) = client.hear(OTHER, NewHome(1, 5))
     assert to == OTHER == client.side.home
-    assert isinstance(attach, AttachLetter) and (attach.generation, attach.before) == (1, None)
+    assert isinstance(attach, AttachMessage) and (attach.generation, attach.before) == (1, None)
     assert client.hear(THIRD, NewHome(0, 6)) == [] and client.side.home == OTHER  # of another generation
 
 
 def test_a_home_that_knows_the_client_no_more_is_chosen_again() -> None:
     client = at_home()
     ((to, attach),) = client.hear(HOME, NotHome(1))
-    assert to == HOME and isinstance(attach, AttachLetter) and attach.generation == 2
+    assert to == HOME and isinstance(attach, AttachMessage) and attach.generation == 2
     assert client.hear(OTHER, NotHome(2)) == []  # nobody asked that one
 
 
 def test_a_home_that_is_silent_for_long_is_given_up_for_another() -> None:
     client = at_home(home_timeout=10.0)
-    client.post.silent.add(HOME)
+    client.streams.silent.add(HOME)
     client.side.on_unreachable(HOME)
     client.host.advance(12 * SECOND)
     ((to, attach),) = client.attached()
@@ -123,12 +123,12 @@ def test_a_home_that_is_silent_for_long_is_given_up_for_another() -> None:
 def test_a_client_says_every_period_where_it_is_and_who_is_as_near() -> None:
     client = at_home(broker_discovery=3.0)
     client.host.advance(5 * SECOND)
-    here = [(to, one) for to, one in client.post.written if isinstance(one, Here)]
+    here = [(to, one) for to, one in client.streams.written if isinstance(one, Here)]
     assert here and here[0] == (HOME, Here(1, 1, False, OTHER, 1, 0))
 
 
-def heres(client: Client) -> list[Letter]:
-    return [one for _, one in client.post.written if isinstance(one, Here)]
+def heres(client: Client) -> list[StreamMessage]:
+    return [one for _, one in client.streams.written if isinstance(one, Here)]
 
 
 @pytest.mark.parametrize("discovery", ["periodic", "prompt"])
@@ -167,7 +167,7 @@ def test_a_client_that_is_attached_elsewhere_looks_for_a_nearer_broker(
     client.hear(OTHER, NewHome(1, 5))  # of the new home another node is the next: that is no handoff
     at[OTHER] = 23
     client.side._set_home(OTHER)
-    client.post.confirmed()
+    client.streams.confirmed()
     monkeypatch.setattr(Near, "distance", lambda self, to: 2 if to == OTHER else 1)
     client.side.on_routes_changed()
     client.host.advance(SECOND)
@@ -205,23 +205,23 @@ def test_events_wait_for_a_home_and_come_back_from_one_that_ended() -> None:
     first, second = Event(OWN, 0), Event(OWN, 1)
     client.side.publish(first)
     client.side.publish(second)
-    assert client.post.written == []
+    assert client.streams.written == []
     client.hear_row(HOME, 1, BrokerRow((), boot=1))
     client.host.advance(2 * SECOND)
-    sent = [one for one in client.post.to(HOME) if isinstance(one, PublishLetter)]
+    sent = [one for one in client.streams.to(HOME) if isinstance(one, PublishMessage)]
     assert [(one.event.sequence, one.previous) for one in sent] == [(0, 0), (1, 1)]
     ((to, again),) = client.hear(HOME, Returned(sent[0]))
-    assert to == HOME and isinstance(again, PublishLetter) and again.event == first
+    assert to == HOME and isinstance(again, PublishMessage) and again.event == first
 
 
 def test_products_are_handed_over_in_their_order_whatever_way_they_came() -> None:
     client = at_home()
     number = client.core.subscriptions()[0].number
-    letters = [Deliver(Event(PRODUCER, n, {"sum": 1}), 0, 1, 1, n, number) for n in range(4)]
+    messages = [Deliver(Event(PRODUCER, n, {"sum": 1}), 0, 1, 1, n, number) for n in range(4)]
     for place in (1, 3, 0):
-        client.hear(HOME, letters[place])
+        client.hear(HOME, messages[place])
     assert client.got == [0, 1]
     client.hear(HOME, Skip(1, 2, 3))
     assert client.got == [0, 1, 3]
-    client.hear(HOME, letters[1])
+    client.hear(HOME, messages[1])
     assert client.got == [0, 1, 3]

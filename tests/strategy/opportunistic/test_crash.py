@@ -13,7 +13,7 @@ from tests.strategy.opportunistic.steps import (
 )
 
 from roamcast.event import EventId
-from roamcast.strategy.opportunistic.messages import MovedLetter
+from roamcast.strategy.opportunistic.messages import MovedMessage
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long
@@ -44,7 +44,7 @@ def test_a_broker_that_crashes_at_any_step_loses_only_what_it_had(
 def test_a_destination_that_dies_with_the_client_leaves_the_source_all_that_it_never_confirmed() -> None:
     """The client comes back by itself; its modulator goes on where it was, without a gap."""
     handover = Handover()
-    handover.at(MovedLetter, "written", DESTINATION, lambda: handover.crash(DESTINATION, None))
+    handover.at(MovedMessage, "written", DESTINATION, lambda: handover.crash(DESTINATION, None))
     observed = handover.run(70.0)
     assert observed.is_perfect() and handover.home() == SOURCE
 

@@ -1,4 +1,4 @@
-"""A producer's home broker: who gets an event by a letter, when it is flooded, and what is said with it."""
+"""A producer's home broker: who gets an event by a message, when it is flooded, and what is said with it."""
 
 import pytest
 from tests.strategy.opportunistic.station import Outgoing, PartLayer, shared_of
@@ -10,7 +10,7 @@ from roamcast.strategy.opportunistic.consumers import EventTarget
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.dispatch import LEARNING, Dispatch
 from roamcast.strategy.opportunistic.floods import Floods
-from roamcast.strategy.opportunistic.messages import CarryLetter, ClientRow, Head, Interest
+from roamcast.strategy.opportunistic.messages import CarryMessage, ClientRow, Head, Interest
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped
 from roamcast.underlay.base import Underlay
@@ -29,9 +29,9 @@ class Twenty(Underlay):
 
 class Setting(PartLayer):
     def __init__(self) -> None:
-        self.host, self.post = FakeHost(1), Outgoing()
+        self.host, self.streams = FakeHost(1), Outgoing()
         self.flooded: list[tuple[int, FloodBase]] = []
-        shared = shared_of(self.host, Twenty(), self.post)
+        shared = shared_of(self.host, Twenty(), self.streams)
         self.consumers = shared.consumers
         floods = Floods(shared, lambda copy, flood: self.flooded.append((copy.event.sequence, flood)))
         self.dispatch = Dispatch(shared, floods)
@@ -48,12 +48,14 @@ class Setting(PartLayer):
         self.dispatch.on_published(EventCopy(Event(PRODUCER, sequence), before, 0, 0, self.host.now()))
 
     def bases(self) -> list[tuple[NodeId, int]]:
-        found = [(to, letter.base) for to, letter in self.post.written if isinstance(letter, CarryLetter)]
-        self.post.written.clear()
+        found = [
+            (to, message.base) for to, message in self.streams.written if isinstance(message, CarryMessage)
+        ]
+        self.streams.written.clear()
         return found
 
 
-def test_each_letter_says_which_event_the_consumer_was_sent_before() -> None:
+def test_each_message_says_which_event_the_consumer_was_sent_before() -> None:
     setting = Setting()
     setting.wants(2)
     setting.publish(0)
@@ -89,7 +91,7 @@ def test_a_consumer_that_was_not_known_hears_what_was_sent_and_all_are_flooded_t
     setting.publish(0)
     setting.wants(3)
     setting.dispatch.on_consumer(EventTarget(3, False))
-    assert (3, Head(3, False, PRODUCER, 0, False)) in setting.post.written
+    assert (3, Head(3, False, PRODUCER, 0, False)) in setting.streams.written
     setting.publish(1)
     assert setting.flooded == [(1, FloodBase(1, (4, 6)))]
     setting.host.advance(LEARNING)
@@ -104,8 +106,8 @@ def test_a_producer_that_is_forgotten_is_forgotten_altogether(monkeypatch: pytes
     setting.wants(2)
     for producer in range(4):
         setting.dispatch.on_published(EventCopy(Event(100 + producer, 0), 0, 0, 0, setting.host.now()))
-    setting.post.written.clear()
+    setting.streams.written.clear()
     setting.dispatch.on_consumer(EventTarget(7, False))
-    heads = [letter.producer for _, letter in setting.post.written if isinstance(letter, Head)]
+    heads = [message.producer for _, message in setting.streams.written if isinstance(message, Head)]
     assert heads == [101, 102, 103]
     assert [record.message for record in setting.host.records if isinstance(record, Dropped)] == ["publish"]

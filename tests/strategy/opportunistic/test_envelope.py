@@ -12,10 +12,10 @@ from roamcast.host import Kind, SendFailure
 from roamcast.strategy.opportunistic.envelope import BUNDLE_OCTETS, HEARD_LATELY, ArrivedContent, Transport
 from roamcast.strategy.opportunistic.messages import (
     FRAMES,
-    AnyLetter,
+    AnyStreamMessage,
     Bundle,
     BundledCarry,
-    CarryLetter,
+    CarryMessage,
     Envelope,
     Here,
     StreamAcknowledgement,
@@ -31,12 +31,12 @@ OWN, LEFT, RIGHT = 1, 2, 3
 EVENT = Event(OWN, 7, payload=b"e" * 100)
 
 
-def segment(letter: AnyLetter, number: int = 0) -> StreamSegment:
-    return StreamSegment(STREAMS_PER_BOOT, number, 0, 0, letter)
+def segment(message: AnyStreamMessage, number: int = 0) -> StreamSegment:
+    return StreamSegment(STREAMS_PER_BOOT, number, 0, 0, message)
 
 
-def carry(consumer: NodeId) -> CarryLetter:
-    return CarryLetter(EVENT, 0, 0, consumer, False, 7, False, 7, 0)
+def carry(consumer: NodeId) -> CarryMessage:
+    return CarryMessage(EVENT, 0, 0, consumer, False, 7, False, 7, 0)
 
 
 CONTROL = Here(1, 2, False)

@@ -8,7 +8,7 @@ from tests.strategy.opportunistic.schedules import play
 
 from roamcast.strategy.opportunistic.handoff.destination import Destination
 from roamcast.strategy.opportunistic.homes import HomeClient, Homes
-from roamcast.strategy.opportunistic.messages import MovedLetter
+from roamcast.strategy.opportunistic.messages import MovedMessage
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long
@@ -73,14 +73,14 @@ def test_schedules_that_once_failed(seed: int) -> None:
 def test_loose_schedules_that_once_failed(seed: int) -> None:
     """60614: events that came while the processor was busy were run after the state was taken, and delivered
     under numbers that the destination used, too. 60788: a broker waited for a client that had moved on.
-    30025: a second copy of the letters that had brought a client was taken for another coming, after the
+    30025: a second copy of the messages that had brought a client was taken for another coming, after the
     client had moved on. 700163: what a client wants was told while it was about to leave, and its home read
     on for it: one event was run behind the state that had left."""
     assert play(seed, handoff="loose").problems == []
 
 
 def test_a_loose_handoff_that_a_partition_delays_for_twenty_seconds_loses_nothing() -> None:
-    """It once failed for the cause of 30025. Then because the letter with client 6 had come before its turn:
+    """It once failed for the cause of 30025. Then because the message with client 6 had come before its turn:
     the twenty seconds that it waited there were not counted, so its subscriptions seemed younger."""
     assert play(30_129, handoff="loose").problems == []
 
@@ -102,7 +102,7 @@ def test_a_client_that_never_arrives_is_told_of(monkeypatch: pytest.MonkeyPatch)
     a handoff."""
     on_moved = Destination.on_moved
 
-    def deaf(self: Destination, source: NodeId, message: MovedLetter, held: Micros) -> None:
+    def deaf(self: Destination, source: NodeId, message: MovedMessage, held: Micros) -> None:
         if self._host.now() <= LAST_EVENT:
             on_moved(self, source, message, held)
 

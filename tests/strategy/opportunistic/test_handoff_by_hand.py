@@ -1,4 +1,4 @@
-"""The eight steps at each of the two brokers, letter by letter; and what goes wrong between them."""
+"""The eight steps at each of the two brokers, message by message; and what goes wrong between them."""
 
 import pytest
 from tests.strategy.opportunistic.schedules import JOURNAL
@@ -12,17 +12,17 @@ from roamcast.strategy.opportunistic.messages import (
     Accepted,
     BrokerRow,
     Cancelled,
-    CarryLetter,
+    CarryMessage,
     ClientRow,
     Deliver,
     Detour,
     Handoff,
     Interest,
-    Letter,
     MovedDelivery,
-    MovedLetter,
+    MovedMessage,
     MovedState,
     NewHome,
+    StreamMessage,
     Switched,
     Taken,
 )
@@ -32,8 +32,8 @@ from roamcast.units import NodeId, micros
 CLIENT_A, SOURCE, DESTINATION, SUPPLIER, THIRD, PRODUCER = 7, 1, 2, 3, 4, 50
 
 
-def kinds(letters: list[tuple[NodeId, Letter]]) -> list[tuple[NodeId, str]]:
-    return [(to, type(letter).__name__) for to, letter in letters]
+def kinds(messages: list[tuple[NodeId, StreamMessage]]) -> list[tuple[NodeId, str]]:
+    return [(to, type(message).__name__) for to, message in messages]
 
 
 def serving(**options: float) -> Station:
@@ -49,28 +49,28 @@ def serving(**options: float) -> Station:
 
 
 def asked(station: Station) -> Handoff:
-    station.post.confirmed()
+    station.streams.confirmed()
     assert station.broker.clients.relocate(CLIENT_A, DESTINATION)
-    ((to, letter),) = station.post.written
-    assert to == DESTINATION and isinstance(letter, Handoff)
-    return letter
+    ((to, message),) = station.streams.written
+    assert to == DESTINATION and isinstance(message, Handoff)
+    return message
 
 
 def outcomes(station: Station) -> list[str]:
     return [record.outcome for record in station.host.records if isinstance(record, HandedOff)]
 
 
-def luggage() -> list[Letter]:
+def luggage() -> list[StreamMessage]:
     """What a source sends in step 7, and the product that its client has not confirmed."""
     station = serving()
-    made = [letter for letter in station.post.written if isinstance(letter[1], Deliver)]
+    made = [message for message in station.streams.written if isinstance(message[1], Deliver)]
     handoff = asked(station)
     station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
-    station.post.confirmed()
-    station.post.written += made
-    station.broker.on_letter(SUPPLIER, Switched(CLIENT_A, handoff.version), 0)
+    station.streams.confirmed()
+    station.streams.written += made
+    station.broker.on_message(SUPPLIER, Switched(CLIENT_A, handoff.version), 0)
     station.host.advance(WORK)
-    return station.post.to(DESTINATION)
+    return station.streams.to(DESTINATION)
 
 
 def test_the_source_asks_has_producers_brokers_switch_and_gives_the_client_away() -> None:
@@ -79,16 +79,16 @@ def test_the_source_asks_has_producers_brokers_switch_and_gives_the_client_away(
     written = station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
     assert written == [(SUPPLIER, Detour(CLIENT_A, handoff.version, DESTINATION, SOURCE))]
     written = station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))
-    assert kinds(written) == [(DESTINATION, "MovedState"), (DESTINATION, "MovedLetter")]
+    assert kinds(written) == [(DESTINATION, "MovedState"), (DESTINATION, "MovedMessage")]
     moved = written[-1][1]
-    assert isinstance(moved, MovedLetter) and moved.cursors == (PRODUCER, 2) and moved.next_number == 1
+    assert isinstance(moved, MovedMessage) and moved.cursors == (PRODUCER, 2) and moved.next_number == 1
     assert station.broker.homes.clients == {} and outcomes(station) == []
     station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
     assert outcomes(station) == ["moved"] and station.broker.handoffs.is_idle()
 
 
 def test_the_homes_of_all_producers_are_asked_and_both_brokers_hear_that_they_have_switched() -> None:
-    """Steps 3 and 4 to the letter: of producer 51 the client has read nothing yet."""
+    """Steps 3 and 4 to the message: of producer 51 the client has read nothing yet."""
     station = serving()
     station.hear_row(BROKER, THIRD, 1, BrokerRow((), boot=1))
     station.hear_row(CLIENT, PRODUCER + 1, 1, ClientRow(THIRD, 1, True, ()))
@@ -99,13 +99,13 @@ def test_the_homes_of_all_producers_are_asked_and_both_brokers_hear_that_they_ha
     assert written == [(SUPPLIER, detour), (THIRD, detour)]
     switched = Switched(CLIENT_A, handoff.version)
     assert station.hear(SUPPLIER, switched) == []  # it waits for the other
-    assert kinds(station.hear(THIRD, switched))[-1] == (DESTINATION, "MovedLetter")
+    assert kinds(station.hear(THIRD, switched))[-1] == (DESTINATION, "MovedMessage")
     supplier, destination = Station(SUPPLIER), Station(DESTINATION)
     assert supplier.hear(SOURCE, detour) == [(SOURCE, switched), (DESTINATION, switched)]
     destination.hear(SOURCE, handoff)
     assert destination.hear(SUPPLIER, switched) == []  # and goes on holding events back
     destination.level(CLIENT_A, PRODUCER, 3, 1)
-    assert destination.post.to(CLIENT_A) == [] and not destination.broker.handoffs.is_idle()
+    assert destination.streams.to(CLIENT_A) == [] and not destination.broker.handoffs.is_idle()
 
 
 def test_a_home_that_no_way_leads_to_does_not_hold_a_handoff_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,23 +119,23 @@ def test_a_home_that_no_way_leads_to_does_not_hold_a_handoff_up(monkeypatch: pyt
 
 def test_loose_the_client_is_given_away_at_once_and_nobody_is_asked() -> None:
     station = serving(handoff="loose")  # type: ignore[arg-type]
-    station.post.confirmed()
+    station.streams.confirmed()
     assert station.broker.clients.relocate(CLIENT_A, DESTINATION)
     station.host.advance(WORK)
-    assert kinds(station.post.written) == [(DESTINATION, "MovedState"), (DESTINATION, "MovedLetter")]
+    assert kinds(station.streams.written) == [(DESTINATION, "MovedState"), (DESTINATION, "MovedMessage")]
 
 
-def test_stateless_one_letter_takes_the_client_and_its_modulators_begin_anew() -> None:
+def test_stateless_one_message_takes_the_client_and_its_modulators_begin_anew() -> None:
     station, destination = serving(handoff="stateless"), Station(DESTINATION)  # type: ignore[arg-type]
-    station.post.confirmed()
+    station.streams.confirmed()
     assert station.broker.clients.relocate(CLIENT_A, DESTINATION)
     station.host.advance(WORK)
-    ((to, moved),) = station.post.written
-    assert to == DESTINATION and isinstance(moved, MovedLetter)
+    ((to, moved),) = station.streams.written
+    assert to == DESTINATION and isinstance(moved, MovedMessage)
     assert kinds(destination.hear(SOURCE, moved)) == [(SOURCE, "Taken"), (CLIENT_A, "NewHome")]
     for sequence in (3, 4):
         destination.level(CLIENT_A, PRODUCER, sequence, 20)
-    (product,) = (one for one in destination.post.to(CLIENT_A) if isinstance(one, Deliver))
+    (product,) = (one for one in destination.streams.to(CLIENT_A) if isinstance(one, Deliver))
     assert product.event.attributes["sum"] == 40.0  # nothing of the 10 that the source had read
 
 
@@ -147,7 +147,7 @@ def test_a_refusal_and_a_destination_that_does_not_answer_change_nothing() -> No
     later = asked(station)
     assert later.version > handoff.version
     station.host.advance(micros(10.1))
-    assert station.post.to(DESTINATION)[-1] == Cancelled(CLIENT_A, later.version)
+    assert station.streams.to(DESTINATION)[-1] == Cancelled(CLIENT_A, later.version)
     assert outcomes(station) == ["refused", "aborted"] and CLIENT_A in station.broker.homes.clients
 
 
@@ -156,17 +156,17 @@ def test_a_producers_broker_that_does_not_answer_does_not_stop_the_move() -> Non
     handoff = asked(station)
     station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
     station.host.advance(micros(10.1))
-    assert isinstance(station.post.to(DESTINATION)[-1], MovedLetter)
+    assert isinstance(station.streams.to(DESTINATION)[-1], MovedMessage)
 
 
 def test_a_destination_that_falls_silent_before_anything_moved_is_given_up() -> None:
     station = serving()
     handoff = asked(station)
     station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
-    station.post.silent.add(DESTINATION)
+    station.streams.silent.add(DESTINATION)
     station.host.advance(micros(10.1))
     assert outcomes(station) == ["rolled_back"] and CLIENT_A in station.broker.homes.clients
-    assert station.post.to(SUPPLIER)[-1] == Detour(CLIENT_A, handoff.version + 1, SOURCE, SOURCE)
+    assert station.streams.to(SUPPLIER)[-1] == Detour(CLIENT_A, handoff.version + 1, SOURCE, SOURCE)
 
 
 def test_a_move_that_waits_for_the_processor_and_is_given_up_leaves_the_client_with_its_reader() -> None:
@@ -182,14 +182,16 @@ def test_a_move_that_waits_for_the_processor_and_is_given_up_leaves_the_client_w
         station.level(CLIENT_A, PRODUCER, sequence, 1)
     handoff = asked(station)
     station.hear(DESTINATION, Accepted(CLIENT_A, handoff.version))
-    station.post.silent.add(DESTINATION)
+    station.streams.silent.add(DESTINATION)
     station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))  # closed; the move waits for the processor
     station.level(CLIENT_A, PRODUCER, 20, 1)
     station.host.advance(micros(60.0))
     assert outcomes(station) == ["rolled_back"] and CLIENT_A in station.broker.homes.clients
     station.level(CLIENT_A, PRODUCER, 21, 1)
     station.host.advance(micros(60.0))
-    made = [letter.event.sequence for letter in station.post.to(CLIENT_A) if isinstance(letter, Deliver)]
+    made = [
+        message.event.sequence for message in station.streams.to(CLIENT_A) if isinstance(message, Deliver)
+    ]
     assert made[-3:] == [19, 20, 21]
 
 
@@ -206,25 +208,25 @@ def test_a_source_that_rolls_back_is_not_taken_for_a_home_that_the_client_chose(
         (SOURCE, Switched(CLIENT_A, version + 1))
     ]
     ((to, carry),) = station.hear(SOURCE, Cancelled(CLIENT_A, version))
-    assert to == SOURCE and isinstance(carry, CarryLetter) and carry.event.sequence == 0
+    assert to == SOURCE and isinstance(carry, CarryMessage) and carry.event.sequence == 0
 
 
 def test_the_destination_goes_on_where_the_source_stopped() -> None:
     station = Station(DESTINATION)
     station.hear_row(BROKER, SOURCE, 1, BrokerRow((), boot=1))
-    letters = luggage()
-    moved = letters[-1]
-    assert isinstance(moved, MovedLetter)
+    messages = luggage()
+    moved = messages[-1]
+    assert isinstance(moved, MovedMessage)
     handoff = Handoff(CLIENT_A, moved.version, 1, moved.interests)
     assert station.hear(SOURCE, handoff) == [(SOURCE, Accepted(CLIENT_A, moved.version, "", 0))]
     station.level(CLIENT_A, PRODUCER, 3, 20)  # before the client: it waits
-    for letter in letters[:-1]:
-        assert station.hear(SOURCE, letter) == []
+    for message in messages[:-1]:
+        assert station.hear(SOURCE, message) == []
     written = station.hear(SOURCE, moved)
     assert (SOURCE, Taken(CLIENT_A, moved.version)) in written
-    to_client = [letter for to, letter in written if to == CLIENT_A]
+    to_client = [message for to, message in written if to == CLIENT_A]
     assert to_client[0] == NewHome(1, moved.version)
-    products = [letter for letter in to_client if isinstance(letter, Deliver)]
+    products = [message for message in to_client if isinstance(message, Deliver)]
     # The source's product that was not confirmed, then the window that 10 had begun.
     assert [(one.number, one.event.attributes["sum"]) for one in products] == [(0, 7.0), (1, 30.0)]
     assert station.hear(SOURCE, moved) == [(SOURCE, Taken(CLIENT_A, moved.version))]  # a second copy
@@ -250,7 +252,7 @@ def chosen(**options: float) -> Station:
 def test_the_chosen_home_asks_the_one_that_was_given_up_and_begins_anew_if_that_has_nothing() -> None:
     station = chosen()
     version = first_version(2) + 1
-    assert station.post.written == [(SOURCE, Detour(CLIENT_A, version, DESTINATION, DESTINATION))]
+    assert station.streams.written == [(SOURCE, Detour(CLIENT_A, version, DESTINATION, DESTINATION))]
     assert station.broker.homes.clients == {}
     station.hear(SOURCE, Switched(CLIENT_A, version))
     assert station.broker.homes.clients[CLIENT_A].generation == 2
@@ -274,15 +276,15 @@ def test_a_client_without_state_is_served_at_once() -> None:
 
 def test_the_home_that_was_given_up_sends_the_modulators_and_what_the_client_has_not_got() -> None:
     source, chosen_home = serving(), chosen()
-    ((_, claim),) = chosen_home.post.confirmed()
-    source.broker.on_letter(DESTINATION, claim, 0)
+    ((_, claim),) = chosen_home.streams.confirmed()
+    source.broker.on_message(DESTINATION, claim, 0)
     source.host.advance(WORK)
-    letters = source.post.to(DESTINATION)
-    assert [type(letter) for letter in letters] == [MovedDelivery, MovedState, MovedLetter]
-    for letter in letters:
-        chosen_home.hear(SOURCE, letter)
+    messages = source.streams.to(DESTINATION)
+    assert [type(message) for message in messages] == [MovedDelivery, MovedState, MovedMessage]
+    for message in messages:
+        chosen_home.hear(SOURCE, message)
     chosen_home.level(CLIENT_A, PRODUCER, 3, 20)
-    products = [letter for letter in chosen_home.post.to(CLIENT_A) if isinstance(letter, Deliver)]
+    products = [message for message in chosen_home.streams.to(CLIENT_A) if isinstance(message, Deliver)]
     sums = [(one.generation, one.number, one.event.attributes["sum"]) for one in products]
     assert sums == [(2, 0, 7.0), (2, 1, 30.0)]
 
@@ -305,11 +307,11 @@ def test_a_node_that_is_a_broker_no_more_leads_on_to_whom_it_handed_a_client() -
     station.hear(SUPPLIER, Switched(CLIENT_A, handoff.version))
     station.hear(DESTINATION, Taken(CLIENT_A, handoff.version))
     claim = Detour(CLIENT_A, first_version(2) + 1, THIRD, THIRD)
-    station.post.confirmed()
+    station.streams.confirmed()
     answer_for_no_broker(station._shared, THIRD, claim)
-    assert station.post.confirmed() == [(DESTINATION, claim)]
+    assert station.streams.confirmed() == [(DESTINATION, claim)]
     answer_for_no_broker(station._shared, THIRD, claim)  # a second copy
-    assert station.post.confirmed() == [(THIRD, Switched(CLIENT_A, claim.version))]
+    assert station.streams.confirmed() == [(THIRD, Switched(CLIENT_A, claim.version))]
 
 
 def test_a_broker_asks_a_home_that_has_ended_for_what_it_knew_of_the_client() -> None:
@@ -317,6 +319,6 @@ def test_a_broker_asks_a_home_that_has_ended_for_what_it_knew_of_the_client() ->
     station.hear_row(BROKER, SOURCE, 1, BrokerRow((), boot=1, is_over=True))
     station.attach_client(CLIENT_A, COUNTING, generation=2, before=SOURCE)
     claim = Detour(CLIENT_A, first_version(2) + 1, THIRD, THIRD)
-    assert station.post.to(SOURCE) == [claim] and station.broker.homes.clients == {}
+    assert station.streams.to(SOURCE) == [claim] and station.broker.homes.clients == {}
     station.hear(SOURCE, Switched(CLIENT_A, claim.version))  # it knows nothing
     assert list(station.broker.homes.clients) == [CLIENT_A]

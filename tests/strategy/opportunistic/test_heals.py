@@ -43,7 +43,7 @@ class Observed(Network):
 @pytest.mark.parametrize("consumers", [[5], [1, 2, 3, 4, 5]], ids=["one", "all"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_line_that_was_cut_for_12_s_has_everything_within_a_second(consumers: list[int], seed: int) -> None:
-    """By letters to one consumer, or by floods to all: before, 9.5 s until the first event came and 26 s
+    """By messages to one consumer, or by floods to all: before, 9.5 s until the first event came and 26 s
     until the last one had; 2 s with floods."""
     network = Observed(6, seed)
     for node in consumers:

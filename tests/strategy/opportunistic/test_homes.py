@@ -38,13 +38,13 @@ def test_a_modulator_s_products_are_numbered_from_0_in_each_generation() -> None
     station.attach_client(CLIENT_A, COUNTING)
     for sequence in range(4):
         station.level(CLIENT_A, 50, sequence, 1)
-    made = [letter for letter in station.post.to(CLIENT_A) if isinstance(letter, Deliver)]
-    assert [letter.number for letter in made] == [0, 1]
-    station.post.confirmed()
+    made = [message for message in station.streams.to(CLIENT_A) if isinstance(message, Deliver)]
+    assert [message.number for message in made] == [0, 1]
+    station.streams.confirmed()
     station.attach_client(CLIENT_A, COUNTING, generation=2)  # it lost sight of us
     station.level(CLIENT_A, 50, 4, 1)
     station.level(CLIENT_A, 50, 5, 1)
-    (again,) = (letter for letter in station.post.to(CLIENT_A) if isinstance(letter, Deliver))
+    (again,) = (message for message in station.streams.to(CLIENT_A) if isinstance(message, Deliver))
     assert (again.generation, again.number) == (2, 0)
 
 
@@ -54,8 +54,8 @@ def test_what_the_client_had_not_confirmed_comes_first_in_the_next_generation() 
     for sequence in range(2):
         station.level(CLIENT_A, 50, sequence, 1)
     station.attach_client(CLIENT_A, COUNTING, generation=2)
-    made = [letter for letter in station.post.to(CLIENT_A) if isinstance(letter, Deliver)]
-    assert [(letter.generation, letter.number, letter.event.sequence) for letter in made] == [(2, 0, 1)]
+    made = [message for message in station.streams.to(CLIENT_A) if isinstance(message, Deliver)]
+    assert [(message.generation, message.number, message.event.sequence) for message in made] == [(2, 0, 1)]
 
 
 def test_a_client_that_chose_another_home_is_let_go_and_its_products_follow() -> None:
@@ -65,7 +65,7 @@ def test_a_client_that_chose_another_home_is_let_go_and_its_products_follow() ->
         station.level(CLIENT_A, 50, sequence, 1)
     station.hear_row(CLIENT, CLIENT_A, first_version(2) + 1, ClientRow(OTHER, 1, False, (COUNTING,)))
     assert station.broker.homes.clients == {}
-    (salvaged,) = station.post.to(OTHER)
+    (salvaged,) = station.streams.to(OTHER)
     assert isinstance(salvaged, Salvaged) and salvaged.delivery.event.sequence == 1
 
 
@@ -83,8 +83,8 @@ def test_an_unknown_modulator_harms_nobody_else_and_its_owner_is_told() -> None:
     station = Station()
     unknown = Interest(3, PLAIN.filter, ModulatorSpec("nowhere"))
     station.attach_client(CLIENT_A, COUNTING, unknown)
-    (failed,) = (letter for letter in station.post.to(CLIENT_A) if isinstance(letter, ModulatorFailed))
+    (failed,) = (message for message in station.streams.to(CLIENT_A) if isinstance(message, ModulatorFailed))
     assert failed.subscription == 3 and "nowhere" in failed.problem
     for sequence in range(2):
         station.level(CLIENT_A, 50, sequence, 1)
-    assert any(isinstance(letter, Deliver) for letter in station.post.to(CLIENT_A))
+    assert any(isinstance(message, Deliver) for message in station.streams.to(CLIENT_A))

@@ -1,4 +1,4 @@
-"""Many subscriptions of one client: few letters to its home, which takes up only what has changed."""
+"""Many subscriptions of one client: few messages to its home, which takes up only what has changed."""
 
 from typing import cast
 
@@ -9,35 +9,35 @@ from roamcast.filter import Filter
 from roamcast.strategy.opportunistic import Opportunistic, consumers
 from roamcast.strategy.opportunistic.client import BURST_MAX
 from roamcast.strategy.opportunistic.consumers import Consumers
-from roamcast.strategy.opportunistic.messages import SUBSCRIPTIONS_MAX, AttachLetter, ClientRow, Interest
+from roamcast.strategy.opportunistic.messages import SUBSCRIPTIONS_MAX, AttachMessage, ClientRow, Interest
 from roamcast.testing import Network, line
 
 
-def _attach_letters(network: Network, monkeypatch: pytest.MonkeyPatch) -> list[AttachLetter]:
-    post = cast(Opportunistic, network.node(0).strategy).client._post
-    written: list[AttachLetter] = []
-    write = post.write
+def _attach_messages(network: Network, monkeypatch: pytest.MonkeyPatch) -> list[AttachMessage]:
+    streams = cast(Opportunistic, network.node(0).strategy).client._streams
+    written: list[AttachMessage] = []
+    write = streams.write
 
-    def counted(to: int, letter: object) -> None:
-        if isinstance(letter, AttachLetter):
-            written.append(letter)
-        write(to, letter)  # type: ignore[arg-type]
+    def counted(to: int, message: object) -> None:
+        if isinstance(message, AttachMessage):
+            written.append(message)
+        write(to, message)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(post, "write", counted)
+    monkeypatch.setattr(streams, "write", counted)
     return written
 
 
-def test_subscriptions_made_together_share_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscriptions_made_together_share_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network(2, "opportunistic", links=line(2))
     network.run(10.0)
     network.subscribe(0, Filter.topic("first"))
     network.run(1.0)
-    letters = _attach_letters(network, monkeypatch)
+    messages = _attach_messages(network, monkeypatch)
     numbers = [network.subscribe(0, Filter.topic(f"site/{number}")) for number in range(200)]
-    assert len(letters) == BURST_MAX
+    assert len(messages) == BURST_MAX
     network.run(1.0)
-    assert len(letters) == BURST_MAX + 1
-    assert [one.number for one in letters[-1].interests][1:] == numbers
+    assert len(messages) == BURST_MAX + 1
+    assert [one.number for one in messages[-1].interests][1:] == numbers
     network.publish(1, topic="site/199")
     network.run(1.0)
     assert len(network.delivered) == 1
@@ -49,11 +49,11 @@ def test_changes_without_a_pause_are_told_ten_times_a_second(monkeypatch: pytest
     for number in range(SUBSCRIPTIONS_MAX + 1):
         network.subscribe(0, Filter.topic(f"site/{number}"))
     network.run(1.0)
-    letters = _attach_letters(network, monkeypatch)
-    for number in range(200):  # a second: no change puts off the letter that waits
+    messages = _attach_messages(network, monkeypatch)
+    for number in range(200):  # a second: no change puts off the message that waits
         network.subscribe(0, Filter.topic(f"more/{number}"))
         network.run(0.005)
-    assert 9 <= len(letters) <= 11
+    assert 9 <= len(messages) <= 11
 
 
 def test_only_changed_filters_are_indexed_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,7 +258,7 @@ def test_large_states_of_several_modulators_all_move() -> None:
 
 
 def test_more_subscriptions_than_a_home_broker_takes_are_refused_one_by_one() -> None:
-    """Those taken work; the owners of the others hear of it, and no node stumbles over a letter too long."""
+    """Those taken work; the owners of the others hear of it, and no node stumbles over a message too long."""
     world = World([None])
     world.run(5.0)
     node = world.simulation.nodes[3]

@@ -90,7 +90,7 @@ def test_events_wait_behind_a_partition_and_come_in_order_and_once() -> None:
 
 def test_real_time_events_wait_for_keep_realtime_and_no_longer() -> None:
     """Cut from 20 to 60 s and kept for 15 s: what was published before 40 s or so is over, the rest comes."""
-    # Letters that are given up are traced.
+    # Messages that are given up are traced.
     simulation, got = line(every_second(15, 70), until=60.0, keep_realtime=15.0, dissemination="overlay")
     simulation.engine.run(100 * SECOND)
     have = moments(got[CONSUMER])

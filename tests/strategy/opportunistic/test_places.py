@@ -14,7 +14,7 @@ from roamcast.scenario.load import load_scenario, scenario_from
 from roamcast.strategy.opportunistic.adaptation import ADAPTORS
 from roamcast.strategy.opportunistic.adaptation.directory import CentralClient
 from roamcast.strategy.opportunistic.adaptation.monitor import Pings
-from roamcast.strategy.opportunistic.messages import AnswerLetter, Latencies
+from roamcast.strategy.opportunistic.messages import Latencies, ServerAnswer
 from roamcast.toml_text import tables_text
 from roamcast.trace import Delivered, HandedOff, Published, Transmitted
 from roamcast.units import SECOND
@@ -132,7 +132,7 @@ def parted(**options: Any) -> dict[str, Any]:
     ("options", "listener"),
     [
         ({"directory": 0}, (CentralClient, "on_answer")),
-        ({"path_by": "latency", "share_frames": False}, (Pings, "on_letter")),
+        ({"path_by": "latency", "share_frames": False}, (Pings, "on_message")),
     ],
 )
 def test_the_home_follows_by_the_server_s_word_and_in_time(
@@ -153,7 +153,7 @@ def test_the_home_follows_by_the_server_s_word_and_in_time(
     (move,) = (h for h in simulation.trace.of(HandedOff) if h.node == 3)
     assert (move.source, move.destination, move.outcome) == (4, 2, "moved") and home_of(simulation, 3) == 2
     (answer,) = (message for at, message in heard if at == move.started)  # not because none came
-    if isinstance(answer, AnswerLetter):
+    if isinstance(answer, ServerAnswer):
         assert (answer.node, answer.hops) == (2, 0)
     else:  # 10 ms a hop: the producer's broker is two away from 2, the client one
         assert isinstance(answer, Latencies)

@@ -8,7 +8,7 @@ from roamcast.runtime.sim import Simulation
 from roamcast.scenario.load import scenario_from
 from roamcast.strategy.opportunistic import Opportunistic
 from roamcast.strategy.opportunistic.board import BROKER, BoardEntry
-from roamcast.strategy.opportunistic.messages import BROKER_ROWS, BrokerRow, Row, Rows, TopologyLetter
+from roamcast.strategy.opportunistic.messages import BROKER_ROWS, BrokerRow, Row, Rows, TopologyMessage
 from roamcast.strategy.opportunistic.overlay import STARTUP, OwnState
 from roamcast.testing import FakeHost
 from roamcast.underlay.base import Underlay
@@ -26,15 +26,15 @@ class Distances(Underlay):
 
 
 class One(PartLayer):
-    """A broker whose letters go by hand, and whose period is over when the test says so."""
+    """A broker whose messages go by hand, and whose period is over when the test says so."""
 
     def __init__(self, node: NodeId, hops: dict[NodeId, int]) -> None:
-        self.host, self.node, self.post = FakeHost(node), node, Outgoing()
+        self.host, self.node, self.streams = FakeHost(node), node, Outgoing()
         self.underlay = Distances(hops)
         shared = shared_of(
             self.host,
             self.underlay,
-            self.post,
+            self.streams,
             self._on_row,
             propagation="neighbours",
             broker_update=1000.0,
@@ -59,10 +59,10 @@ class One(PartLayer):
 
     def told(self) -> list[tuple[NodeId, list[NodeId]]]:
         """To whom, and of which brokers."""
-        return [(to, [row.node for row in letter.rows]) for to, letter in self.letters()]
+        return [(to, [row.node for row in message.rows]) for to, message in self.messages()]
 
-    def letters(self) -> list[tuple[NodeId, TopologyLetter]]:
-        return [(to, letter) for to, letter in self.post.written if isinstance(letter, TopologyLetter)]
+    def messages(self) -> list[tuple[NodeId, TopologyMessage]]:
+        return [(to, message) for to, message in self.streams.written if isinstance(message, TopologyMessage)]
 
     def route(self, to: NodeId) -> tuple[NodeId, ...] | None:
         route = self.overlay.topology.route(to)
@@ -70,10 +70,10 @@ class One(PartLayer):
 
 
 def deliver(brokers: dict[NodeId, One], sender: NodeId) -> None:
-    letters = brokers[sender].letters()
-    brokers[sender].post.confirmed()
-    for to, letter in letters:
-        brokers[to].overlay.on_topology(sender, letter, 0)
+    messages = brokers[sender].messages()
+    brokers[sender].streams.confirmed()
+    for to, message in messages:
+        brokers[to].overlay.on_topology(sender, message, 0)
 
 
 def figure_3() -> dict[NodeId, One]:
@@ -85,7 +85,7 @@ def figure_3() -> dict[NodeId, One]:
             if other != one.node:
                 one.hear_of(other)
         one.host.advance(STARTUP + SECOND)
-        one.post.confirmed()
+        one.streams.confirmed()
     for _ in range(3):
         for one in brokers.values():
             one.overlay._between._told.clear()  # type: ignore[union-attr]  # what was told before came to nobody
@@ -128,14 +128,14 @@ def test_an_older_item_changes_nothing_and_a_forged_one_about_us_is_outbid() -> 
     one = brokers[A]
     old = one.overlay._between._items[B]  # type: ignore[union-attr]
     forged = BROKER_ROWS.encode(BrokerRow((D, 1), 1, boot=1))
-    one.overlay.on_topology(B, TopologyLetter((Row(BROKER, B, old.version, 0, forged),)), 0)
+    one.overlay.on_topology(B, TopologyMessage((Row(BROKER, B, old.version, 0, forged),)), 0)
     assert one.route(D) == (A, B, D)
     own = one.overlay._between._items[A].version  # type: ignore[union-attr]
-    one.overlay.on_topology(B, TopologyLetter((Row(BROKER, A, own + 9, 0, forged),)), 0)
+    one.overlay.on_topology(B, TopologyMessage((Row(BROKER, A, own + 9, 0, forged),)), 0)
     assert one.route(D) == (A, B, D)
     one.period()
-    ((to, letter),) = one.letters()
-    assert to == B and [(row.node, row.version) for row in letter.rows] == [(A, own + 10)]
+    ((to, message),) = one.messages()
+    assert to == B and [(row.node, row.version) for row in message.rows] == [(A, own + 10)]
 
 
 def test_what_a_neighbour_did_not_confirm_is_told_again_once_and_as_it_is_now() -> None:
@@ -145,8 +145,8 @@ def test_what_a_neighbour_did_not_confirm_is_told_again_once_and_as_it_is_now() 
         one.underlay.hops = {B: hops}
         one.host.advance(SECOND)
         one.period()
-    ((_, letter),) = one.letters()
-    (row,) = letter.rows
+    ((_, message),) = one.messages()
+    (row,) = message.rows
     assert BROKER_ROWS.decode(row.body).links == (B, 2)
     one.underlay.hops = {}
     one.period()  # B is out of reach, but still says that it is a neighbour

@@ -5,7 +5,7 @@ from tests.strategy.opportunistic.station import PLAIN, Station
 
 from roamcast.event import Event
 from roamcast.strategy.opportunistic.copies import EventCopy
-from roamcast.strategy.opportunistic.messages import CarryLetter, Fetch, Head
+from roamcast.strategy.opportunistic.messages import CarryMessage, Fetch, Head
 from roamcast.units import NodeId
 
 HOME, CONSUMER, PRODUCER = 1, 7, 50
@@ -18,9 +18,9 @@ def answer(producer: NodeId, had: list[int]) -> tuple[list[int], list[int]]:
         station.copies.add(EventCopy(Event(producer, sequence), sequence, 0, 1, 0), None)
     fetch = Fetch(CONSUMER, False, producer, 0, 5, 10**9, (PLAIN.filter,))
     station.reading.on_fetch(CONSUMER, fetch, 0)
-    letters = station.post.to(CONSUMER)
-    sent = [letter.event.sequence for letter in letters if isinstance(letter, CarryLetter)]
-    return sent, [letter.until for letter in letters if isinstance(letter, Head) and letter.is_all]
+    messages = station.streams.to(CONSUMER)
+    sent = [message.event.sequence for message in messages if isinstance(message, CarryMessage)]
+    return sent, [message.until for message in messages if isinstance(message, Head) and message.is_all]
 
 
 @pytest.mark.parametrize(

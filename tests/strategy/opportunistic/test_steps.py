@@ -12,7 +12,7 @@ from tests.strategy.opportunistic.steps import (
     Observed,
 )
 
-from roamcast.strategy.opportunistic.messages import Accepted, CarryLetter, Detour, MovedLetter
+from roamcast.strategy.opportunistic.messages import Accepted, CarryMessage, Detour, MovedMessage
 from roamcast.units import SECOND, Micros, NodeId
 
 pytestmark = pytest.mark.long
@@ -43,7 +43,7 @@ def test_what_becomes_of_it() -> None:
     """Not accepted: aborted. Switching without the destination: rolled back. Once moved, it stays moved."""
     assert cut(DESTINATION, Accepted, "written", 8 * SECOND).outcomes == ["aborted"]
     assert cut(DESTINATION, Detour, "handled", 8 * SECOND).outcomes == ["rolled_back"]
-    assert cut(DESTINATION, MovedLetter, "written", 8 * SECOND).outcomes == ["moved"]
+    assert cut(DESTINATION, MovedMessage, "written", 8 * SECOND).outcomes == ["moved"]
     assert cut(THIRD, Detour, "written", 8 * SECOND).outcomes == ["moved"]  # its way stays open
     assert cut(DESTINATION, Detour, "handled", SECOND).outcomes == ["moved"]  # within the patience
 
@@ -59,6 +59,8 @@ def test_a_second_copy_of_an_event_handled_before_the_move_is_known_after_it() -
     (journal,) = [modulator for modulator in client.modulators.values() if isinstance(modulator, Journal)]
     before = dict(journal.lines)
     old = next(d.event for d in handover._got if not d.modulated and d.event.publisher == 6)
-    handover.strategy(THIRD)._post.write(DESTINATION, CarryLetter(old, 0, 1, CONSUMER, True, 0, False, 0, 0))
+    handover.strategy(THIRD)._streams.write(
+        DESTINATION, CarryMessage(old, 0, 1, CONSUMER, True, 0, False, 0, 0)
+    )
     observed = handover.run(45.0)
     assert journal.lines == before and observed.is_perfect()

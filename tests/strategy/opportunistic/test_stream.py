@@ -10,10 +10,10 @@ import pytest
 from roamcast.event import Event
 from roamcast.strategy.opportunistic import stream
 from roamcast.strategy.opportunistic.messages import (
-    LETTER_OCTETS_MAX,
+    MESSAGE_OCTETS_MAX,
     Keep,
-    Letter,
     StreamAcknowledgement,
+    StreamMessage,
     StreamSegment,
     octets,
 )
@@ -21,7 +21,7 @@ from roamcast.strategy.opportunistic.stream import (
     LONGEST_WAIT,
     WINDOW,
     WINDOW_OCTETS,
-    LetterPost,
+    PeerStreams,
     RoundTrips,
 )
 from roamcast.testing import FakeHost
@@ -36,7 +36,7 @@ class End:
         self.network, self.number = network, number
         self.host = FakeHost(node=number, stable=stable, now=network.now)
         self.host.attach(self)  # type: ignore[arg-type]
-        self.streams = LetterPost(self.host, self, self)
+        self.streams = PeerStreams(self.host, self, self)
         self.arrived: list[tuple[NodeId, bytes]] = []
         self.resets: list[tuple[NodeId, list[bytes]]] = []
         self.unreachable: list[NodeId] = []
@@ -50,11 +50,11 @@ class End:
     def has_route(self, to: NodeId) -> bool:
         return True
 
-    def on_letter(self, sender: NodeId, letter: Letter, hops: int, held: Micros) -> None:
-        self.arrived.append((sender, body_of(letter)))
+    def on_message(self, sender: NodeId, message: StreamMessage, hops: int, held: Micros) -> None:
+        self.arrived.append((sender, body_of(message)))
 
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
-        self.resets.append((peer, [body_of(letter) for letter in unconfirmed]))
+    def on_reset(self, peer: NodeId, unconfirmed: list[StreamMessage]) -> None:
+        self.resets.append((peer, [body_of(message) for message in unconfirmed]))
 
     def on_unreachable(self, peer: NodeId) -> None:
         self.unreachable.append(peer)
@@ -119,7 +119,7 @@ class Radio(Network):
         size = 40
         if isinstance(message, StreamSegment):
             self.segments.append((sender, message.number))
-            size += octets(message.letter)
+            size += octets(message.message)
         at = self.now
         free_at = self._free_at[sender]
         for hop, free in enumerate(free_at):
@@ -137,7 +137,7 @@ class Sender:
         self.host = FakeHost(node=1)
         self.host.attach(self)  # type: ignore[arg-type]
         self.sent: list[StreamSegment] = []
-        self.streams = LetterPost(self.host, self, self)
+        self.streams = PeerStreams(self.host, self, self)
 
     def send(
         self, to: NodeId, message: StreamSegment | StreamAcknowledgement, *, is_repeat: bool = False
@@ -151,7 +151,7 @@ class Sender:
 
     def write(self, *sizes: int) -> None:
         for size in sizes:
-            self.streams.write(2, letter_of(bytes(size)))
+            self.streams.write(2, message_of(bytes(size)))
 
     def answer(self, copy: StreamSegment, expected: int, *early: int) -> None:
         """`early`: which later ones have arrived."""
@@ -165,9 +165,9 @@ class Sender:
         self.sent.clear()
         return numbers
 
-    def on_letter(self, sender: NodeId, letter: Letter, hops: int, held: Micros) -> None: ...
+    def on_message(self, sender: NodeId, message: StreamMessage, hops: int, held: Micros) -> None: ...
 
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None: ...
+    def on_reset(self, peer: NodeId, unconfirmed: list[StreamMessage]) -> None: ...
 
     def on_unreachable(self, peer: NodeId) -> None: ...
 
@@ -175,20 +175,20 @@ class Sender:
         name.due()
 
 
-def letter(number: int) -> Letter:
-    return letter_of(b"%d" % number)
+def message(number: int) -> StreamMessage:
+    return message_of(b"%d" % number)
 
 
-def letter_of(body: bytes) -> Keep:
+def message_of(body: bytes) -> Keep:
     return Keep(Event(1, 0, payload=body), 0, 0)
 
 
-def body_of(letter: Letter) -> bytes:
-    assert isinstance(letter, Keep)
-    return letter.event.payload
+def body_of(message: StreamMessage) -> bytes:
+    assert isinstance(message, Keep)
+    return message.event.payload
 
 
-LARGEST = LETTER_OCTETS_MAX - octets(letter_of(bytes(60_000))) + 60_000  # octets of such a body
+LARGEST = MESSAGE_OCTETS_MAX - octets(message_of(bytes(60_000))) + 60_000  # octets of such a body
 
 
 def bodies(*numbers: int) -> list[bytes]:
@@ -209,7 +209,7 @@ def test_everything_arrives_once_and_in_order_over_any_bad_network(seed: int) ->
     for _ in range(30):
         for number, end, peer in ((1, one, 2), (2, other, 1)):
             for _ in range(random.choice([0, 0, 1, 5, WINDOW + 5])):
-                assert end.streams.write(peer, letter(sent[number]))
+                assert end.streams.write(peer, message(sent[number]))
                 sent[number] += 1
         network.is_cut = random.random() < 0.2
         network.run(random.choice([10, 100, 1000]) * MILLISECOND)
@@ -224,34 +224,34 @@ def test_everything_arrives_once_and_in_order_over_any_bad_network(seed: int) ->
 def test_a_restarted_receiver_is_noticed_once_and_what_it_did_not_confirm_comes_back() -> None:
     network = Network(1)
     one, other = network.ends[1], network.ends[2]
-    one.streams.write(2, letter(0))
+    one.streams.write(2, message(0))
     network.run(SECOND)
     network.is_cut = True
-    one.streams.write(2, letter(1))
-    one.streams.write(2, letter(2))
+    one.streams.write(2, message(1))
+    one.streams.write(2, message(2))
     network.run(SECOND)
     other = network.restart(2)
     network.is_cut = False
     network.run(10 * SECOND)
     assert one.resets == [(2, bodies(1, 2))] and other.resets == []
-    one.streams.write(2, letter(3))
+    one.streams.write(2, message(3))
     network.run(SECOND)
     assert other.arrived == [(1, b"3")]
-    other.streams.write(1, letter(9))
+    other.streams.write(1, message(9))
     network.run(SECOND)
     assert one.arrived == [(2, b"9")] and len(one.resets) == 1
 
 
 def test_a_restarted_sender_is_noticed_by_its_first_word() -> None:
     network = Network(1)
-    network.ends[1].streams.write(2, letter(0))
+    network.ends[1].streams.write(2, message(0))
     network.run(SECOND)
     one = network.restart(1)
     other = network.ends[2]
     network.is_cut = True
-    other.streams.write(1, letter(7))
+    other.streams.write(1, message(7))
     network.is_cut = False
-    one.streams.write(2, letter(1))
+    one.streams.write(2, message(1))
     network.run(SECOND)
     assert other.arrived == [(1, b"0"), (1, b"1")]
     assert other.resets == [(1, bodies(7))]
@@ -263,7 +263,7 @@ def test_silence_is_reported_once_and_ends_with_the_next_confirmation() -> None:
     one = network.ends[1]
     for _ in range(2):
         network.is_cut = True
-        one.streams.write(2, letter(0))
+        one.streams.write(2, message(0))
         network.run(20 * SECOND, 100 * MILLISECOND)
         network.is_cut = False
         one.streams.try_now(2)
@@ -275,13 +275,13 @@ def test_silence_is_reported_once_and_ends_with_the_next_confirmation() -> None:
 def test_what_is_abandoned_does_not_come_and_the_next_message_does() -> None:
     network = Network(1)
     one, other = network.ends[1], network.ends[2]
-    one.streams.write(2, letter(0))
+    one.streams.write(2, message(0))
     network.run(SECOND)
     network.is_cut = True
-    one.streams.write(2, letter(1))
+    one.streams.write(2, message(1))
     assert [body_of(given) for given in one.streams.abandon(2)] == bodies(1)
     network.is_cut = False
-    one.streams.write(2, letter(2))
+    one.streams.write(2, message(2))
     network.run(SECOND)
     assert [body for _, body in other.arrived] == bodies(0, 2)
     assert one.resets == other.resets == []
@@ -291,25 +291,25 @@ def test_a_full_queue_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "QUEUE_MAX", 3)
     network = Network(1)
     streams = network.ends[1].streams
-    assert [streams.write(2, letter(number)) for number in range(4)] == [True, True, True, False]
+    assert [streams.write(2, message(number)) for number in range(4)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_forged_datagrams_do_not_stop_a_stream(seed: int) -> None:
-    """From outside the streams, with any numbers: nothing crashes, and honest letters still arrive in order,
+    """From outside the streams, with any numbers: nothing crashes, and honest messages still arrive in order,
     unless the forger knows the boot of the peer, which sealing keeps from it."""
     random = Random(seed)
     network = Network(seed)
     one, other = network.ends[1], network.ends[2]
     for number in range(20):
-        one.streams.write(2, letter(number))
+        one.streams.write(2, message(number))
         forged: list[StreamSegment | StreamAcknowledgement] = [
             StreamSegment(
                 random.randrange(1 << 32),
                 random.randrange(1 << 33),
                 random.randrange(100),
                 0,
-                letter_of(b"x"),
+                message_of(b"x"),
             ),
             StreamAcknowledgement(
                 random.randrange(1 << 34),
@@ -330,19 +330,19 @@ def test_forged_datagrams_do_not_stop_a_stream(seed: int) -> None:
     ("bitrate", "hops"), [(150_000, 1), (500_000, 3), (1_000_000, 1), (1_000_000, 5), (11_000_000, 3)]
 )
 @pytest.mark.parametrize("seed", range(6))
-def test_a_link_without_loss_never_carries_a_letter_twice(seed: int, bitrate: int, hops: int) -> None:
-    """Whatever the letters' sizes, in whatever order, alone or in a queue."""
+def test_a_link_without_loss_never_carries_a_message_twice(seed: int, bitrate: int, hops: int) -> None:
+    """Whatever the messages' sizes, in whatever order, alone or in a queue."""
     random = Random(f"sizes {seed}")
     radio = Radio(seed, bitrate=bitrate, hops=hops)
     written: list[bytes] = []
     for _ in range(12):
         for _ in range(random.choice([1, 1, 2, 8])):
             body = bytes([len(written)]) * random.choice([10, 60, 400, 5_000, 40_000, LARGEST])
-            radio.ends[1].streams.write(2, letter_of(body))
+            radio.ends[1].streams.write(2, message_of(body))
             written.append(body)
         radio.run(random.choice([1, 10]) * SECOND * 1_000_000 // bitrate, 10 * MILLISECOND)
     radio.run(
-        sum(octets(letter_of(one)) for one in written) * 8 * hops * SECOND // bitrate + SECOND,
+        sum(octets(message_of(one)) for one in written) * 8 * hops * SECOND // bitrate + SECOND,
         50 * MILLISECOND,
     )
     assert [body for _, body in radio.ends[2].arrived] == written
@@ -350,12 +350,12 @@ def test_a_link_without_loss_never_carries_a_letter_twice(seed: int, bitrate: in
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_large_letters_over_a_radio_that_loses_some_cost_little_more_than_what_was_lost(seed: int) -> None:
+def test_large_messages_over_a_radio_that_loses_some_cost_little_more_than_what_was_lost(seed: int) -> None:
     random = Random(f"lossy {seed}")
     radio = Radio(seed, bitrate=1_000_000, hops=2, loss=0.1)
     written = [bytes([number]) * random.choice([60, 5_000, 40_000]) for number in range(60)]
     for body in written:
-        radio.ends[1].streams.write(2, letter_of(body))
+        radio.ends[1].streams.write(2, message_of(body))
     radio.run(120 * SECOND, 10 * MILLISECOND)
     assert [body for _, body in radio.ends[2].arrived] == written
     copies = len(radio.segments) - len(written)
@@ -379,7 +379,7 @@ def test_only_so_many_octets_are_under_way() -> None:
     assert sender.numbers() == list(range(WINDOW))
 
 
-def test_three_later_letters_show_a_loss_at_once_and_it_is_repaired_once() -> None:
+def test_three_later_messages_show_a_loss_at_once_and_it_is_repaired_once() -> None:
     sender = Sender()
     sender.write(*[10] * 8)
     copies = list(sender.sent)
@@ -394,8 +394,8 @@ def test_three_later_letters_show_a_loss_at_once_and_it_is_repaired_once() -> No
     assert sender.numbers() == []
 
 
-def test_every_letter_that_is_lost_is_repeated_at_once_and_no_other() -> None:
-    """Letters 0, 3 and 4 of 12 are lost."""
+def test_every_message_that_is_lost_is_repeated_at_once_and_no_other() -> None:
+    """Messages 0, 3 and 4 of 12 are lost."""
     sender = Sender()
     sender.write(*[10] * 12)
     copies = list(sender.sent)
@@ -472,43 +472,43 @@ def test_waits_double_and_return_once_a_copy_is_answered() -> None:
 def test_where_something_waits_for_every_peer_that_there_is_room_for_another_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And nothing that waits is thrown away without a word; before, the first peer's letters were."""
+    """And nothing that waits is thrown away without a word; before, the first peer's messages were."""
     monkeypatch.setattr("roamcast.strategy.opportunistic.stream.PEERS_MAX", 2)
     sender = Sender()
-    letter = letter_of(b"")
-    assert sender.streams.write(2, letter) and sender.streams.write(3, letter)
-    assert not sender.streams.write(4, letter)
+    message = message_of(b"")
+    assert sender.streams.write(2, message) and sender.streams.write(3, message)
+    assert not sender.streams.write(4, message)
     assert [sender.streams.waiting(peer) for peer in (2, 3, 4)] == [1, 1, 0]
     (drop,) = (record for record in sender.host.records if isinstance(record, Dropped))
     assert drop.reason is DropReason.QUEUE_FULL
     sender.answer(sender.sent[0], 1)
-    assert sender.streams.write(4, letter)  # nothing waits for 2 any more
+    assert sender.streams.write(4, message)  # nothing waits for 2 any more
 
 
-def test_a_large_letter_a_gap_and_half_a_window_are_acknowledged_at_once() -> None:
+def test_a_large_message_a_gap_and_half_a_window_are_acknowledged_at_once() -> None:
     pairs = [(0, 0, b"", False), (1, 1, bytes(2_000), True), (3, 2, b"", True), (20, 4, b"", True)]
     for number, confirmed, payload, is_prompt in pairs:
-        post, sent = acknowledging()
+        streams, sent = acknowledging()
         for before in range(confirmed):
-            post.on_content(2, StreamSegment(5, before, 0, 0, letter_of(b"")), 1)
+            streams.on_content(2, StreamSegment(5, before, 0, 0, message_of(b"")), 1)
         sent.clear()
-        post.on_content(2, StreamSegment(5, number, confirmed, 0, letter_of(payload)), 1)
+        streams.on_content(2, StreamSegment(5, number, confirmed, 0, message_of(payload)), 1)
         assert [one.is_prompt for one in sent] == [is_prompt], number
 
 
-def acknowledging() -> tuple[LetterPost, list[StreamAcknowledgement]]:
+def acknowledging() -> tuple[PeerStreams, list[StreamAcknowledgement]]:
     sent: list[StreamAcknowledgement] = []
     datagrams = SimpleNamespace(send=lambda _, one: sent.append(one), has_route=lambda to: True)
-    return LetterPost(FakeHost(node=1), datagrams, SimpleNamespace(on_letter=lambda *_: None)), sent
+    return PeerStreams(FakeHost(node=1), datagrams, SimpleNamespace(on_message=lambda *_: None)), sent
 
 
-def test_a_letter_that_waits_for_the_one_before_it_grows_older() -> None:
+def test_a_message_that_waits_for_the_one_before_it_grows_older() -> None:
     host, got = FakeHost(node=1), list[tuple[bytes, Micros]]()
-    owner = SimpleNamespace(on_letter=lambda _, letter, hops, held: got.append((body_of(letter), held)))
-    post = LetterPost(host, SimpleNamespace(send=lambda *_: True, has_route=lambda to: True), owner)
-    post.on_content(2, StreamSegment(5, 1, 0, SECOND, letter_of(b"second")), 1)
+    owner = SimpleNamespace(on_message=lambda _, message, hops, held: got.append((body_of(message), held)))
+    streams = PeerStreams(host, SimpleNamespace(send=lambda *_: True, has_route=lambda to: True), owner)
+    streams.on_content(2, StreamSegment(5, 1, 0, SECOND, message_of(b"second")), 1)
     host.advance(20 * SECOND)
-    post.on_content(2, StreamSegment(5, 0, 0, 21 * SECOND, letter_of(b"first")), 1)
+    streams.on_content(2, StreamSegment(5, 0, 0, 21 * SECOND, message_of(b"first")), 1)
     assert got == [(b"first", 21 * SECOND), (b"second", 21 * SECOND)]
 
 
@@ -541,7 +541,7 @@ def test_estimates_by_size() -> None:
     assert trips.wait(40_000) == pytest.approx(1_350_000, abs=1_000)
 
 
-def test_a_letter_behind_another_says_something_only_if_it_took_longer() -> None:
+def test_a_message_behind_another_says_something_only_if_it_took_longer() -> None:
     trips = RoundTrips()
     trips.measure(40, 10_000, is_alone=False)
     assert trips.wait(40) == 303_200
@@ -574,7 +574,7 @@ class Silence:
         self.host = FakeHost(node=1)
         self.host.attach(self)  # type: ignore[arg-type]
         self.copies: list[tuple[NodeId, int]] = []
-        self.streams = LetterPost(self.host, self, self)  # type: ignore[arg-type]
+        self.streams = PeerStreams(self.host, self, self)  # type: ignore[arg-type]
 
     def send(
         self, to: NodeId, message: StreamSegment | StreamAcknowledgement, *, is_repeat: bool = False
@@ -590,11 +590,11 @@ class Silence:
 
 
 def test_repeats_to_many_silent_peers_take_turns_and_none_is_forgotten() -> None:
-    """A second letter to a peer that waited for its turn once took it out of the line for good."""
+    """A second message to a peer that waited for its turn once took it out of the line for good."""
     network, peers = Silence(), range(2, 42)
     for number in range(60):
         for peer in peers:
-            network.streams.write(peer, letter_of(b"event"))
+            network.streams.write(peer, message_of(b"event"))
         before = len(network.copies)
         network.host.advance(SECOND)
         # Far fewer repeats than peers, although all waits are over.

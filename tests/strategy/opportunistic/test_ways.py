@@ -30,7 +30,7 @@ def played(publications: list[dict[str, Any]], **options: Any) -> Trace:
     return Simulation(scenario_from(tables)).run().trace
 
 
-def test_path_hops_are_those_that_letters_took() -> None:
+def test_path_hops_are_those_that_messages_took() -> None:
     trace = played([{"t": 30.0 + n, "node": PRODUCER} for n in range(10)], paths="events")
     paths = [record for record in trace.of(PathsSampled) if record.kind == "overlay" and record.pairs]
     assert [(record.pairs, record.hops) for record in paths] == [

@@ -2,7 +2,7 @@
 
 A broker that was made at run time retires in this order, so that nothing is lost: it takes no clients any
 more (`FULL`), its adaptors give the clients away by handoffs, its producers publish elsewhere, what it has to
-do and to deliver is done; then it gives memorized events to its nearest neighbour, and once all letters are
+do and to deliver is done; then it gives memorized events to its nearest neighbour, and once all messages are
 confirmed, or a row's lifetime is over, its row says that it is no broker any more.
 """
 
@@ -18,25 +18,25 @@ from roamcast.strategy.opportunistic.homes import Homes
 from roamcast.strategy.opportunistic.messages import (
     FULL,
     Accepted,
-    AttachLetter,
-    CarryLetter,
+    AttachMessage,
+    CarryMessage,
     ClientRow,
     Detour,
     Handoff,
     Here,
     Interest,
     Keep,
-    Letter,
     NotHome,
-    PublishLetter,
+    PublishMessage,
     Returned,
     Salvaged,
+    StreamMessage,
     Switched,
-    TopologyLetter,
+    TopologyMessage,
 )
 from roamcast.strategy.opportunistic.overlay import OwnState
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import LetterHandlers, NodePart, SharedParts
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts, StreamHandlers
 from roamcast.trace import OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -47,7 +47,7 @@ class Brokerage(NodePart):
         shared: SharedParts,
         reading: NodeReading,
         floods: Floods,
-        on_carry: Callable[[CarryLetter], None],
+        on_carry: Callable[[CarryMessage], None],
         *,
         was_made: bool = False,
     ) -> None:
@@ -61,14 +61,14 @@ class Brokerage(NodePart):
         self.handoffs = Handoffs(shared, self.homes, reading, self, on_carry)
         self.clients = BrokerClients(shared, self.homes, self.handoffs)
         self.retirement = Retirement(shared, self)
-        self._letters: LetterHandlers = {
-            AttachLetter: self._on_attach,
-            PublishLetter: self._on_publish,
+        self._handlers: StreamHandlers = {
+            AttachMessage: self._on_attach,
+            PublishMessage: self._on_publish,
             Keep: self._on_keep,
             Salvaged: self._on_salvaged,
-            TopologyLetter: self._overlay.on_topology,
+            TopologyMessage: self._overlay.on_topology,
             Here: self.homes.on_here,
-            **self.handoffs.letters,
+            **self.handoffs.messages,
         }
 
     # Inputs.
@@ -83,10 +83,10 @@ class Brokerage(NodePart):
         self.homes.on_end()
         self._trace_role("role_off")
 
-    def on_letter(self, sender: NodeId, letter: Letter, held: Micros) -> None:
-        self._letters[type(letter)](sender, letter, held)
+    def on_message(self, sender: NodeId, message: StreamMessage, held: Micros) -> None:
+        self._handlers[type(message)](sender, message, held)
 
-    def _on_publish(self, sender: NodeId, message: PublishLetter, held: Micros) -> None:
+    def _on_publish(self, sender: NodeId, message: PublishMessage, held: Micros) -> None:
         if message.event.publisher == sender:  # nobody publishes in another's name
             self.homes.on_published(sender)
             if self.dispatch.on_published(EventCopy.of(message, self._host.now())):
@@ -113,31 +113,31 @@ class Brokerage(NodePart):
         elif (before.home, before.boot) != (row.home, row.boot):
             self.dispatch.send_heads(EventTarget(node, True), row.home)
 
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+    def on_reset(self, peer: NodeId, unconfirmed: list[StreamMessage]) -> None:
         """Write again what a client or a reader that has restarted still needs of us."""
         self.handoffs.on_reset(peer)
         self._overlay.on_reset(peer)
         client = self.homes.clients.get(peer)
-        for letter in unconfirmed:
-            generation = getattr(letter, "generation", None)
+        for message in unconfirmed:
+            generation = getattr(message, "generation", None)
             is_current = client is not None and generation == client.generation
-            if isinstance(letter, Salvaged):
-                self.homes.salvage(letter.consumer, letter.delivery)
-            elif isinstance(letter, CarryLetter) or is_current:
-                self._post.write(peer, letter)
+            if isinstance(message, Salvaged):
+                self.homes.salvage(message.consumer, message.delivery)
+            elif isinstance(message, CarryMessage) or is_current:
+                self._streams.write(peer, message)
 
-    def _on_attach(self, node: NodeId, attach: AttachLetter, held: Micros) -> None:
+    def _on_attach(self, node: NodeId, attach: AttachMessage, held: Micros) -> None:
         known, destination = self.homes.clients.get(node), self.handoffs.destination
         if known is None and not self.takes_clients:
-            self._post.write(node, NotHome(attach.generation, is_broker=False))
+            self._streams.write(node, NotHome(attach.generation, is_broker=False))
             return
         if destination.is_attaching(node, attach.generation):
             destination.on_attach(node, attach, held)
             return
         if known is None and generation_of(self._consumers.version(node)) >= attach.generation:
-            # The client wrote this before it heard that it has been moved; or the letter is very old.
+            # The client wrote this before it heard that it has been moved; or the message is very old.
             if not self.homes.was_moved(node):
-                self._post.write(node, NotHome(attach.generation))
+                self._streams.write(node, NotHome(attach.generation))
             return
         returned = None
         if known is None or known.generation < attach.generation:
@@ -148,7 +148,7 @@ class Brokerage(NodePart):
         else:
             self.homes.on_attach(node, attach, held, returned)
 
-    def _may_have_modulators(self, attach: AttachLetter) -> bool:
+    def _may_have_modulators(self, attach: AttachMessage) -> bool:
         """Whether the home that a client gave up may still have the state of its modulators."""
         before = attach.before
         # One that is no broker any more knows to whom it handed the client over.
@@ -223,7 +223,7 @@ class Retirement(NodePart):
 
     def is_over(self) -> bool:
         """Go on with it; whether the broker can end now."""
-        brokerage, now, is_idle = self._brokerage, self._host.now(), self._post.is_idle()
+        brokerage, now, is_idle = self._brokerage, self._host.now(), self._streams.is_idle()
         longest = micros(self._options.registration_lifetime)
         if not self.is_begun:
             return False
@@ -245,14 +245,14 @@ class Retirement(NodePart):
         return is_idle or now - self._gave_at >= longest
 
 
-def answer_for_no_broker(shared: SharedParts, sender: NodeId, message: Letter) -> None:
+def answer_for_no_broker(shared: SharedParts, sender: NodeId, message: StreamMessage) -> None:
     """What a node that is no broker any more answers to those who have not heard of that. Events go back to
     their clients; whoever waits for an answer gets it, and whoever looks for a client is led on."""
-    write = shared.post.write
+    write = shared.streams.write
     match message:
-        case AttachLetter() | Here():
+        case AttachMessage() | Here():
             write(sender, NotHome(message.generation, is_broker=False))
-        case PublishLetter():
+        case PublishMessage():
             write(sender, Returned(message))
         case Handoff():
             write(sender, Accepted(message.consumer, message.version, "no broker", FULL))

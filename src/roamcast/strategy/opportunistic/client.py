@@ -24,21 +24,21 @@ from roamcast.strategy.opportunistic.messages import (
     FULL,
     INTERESTS_BYTES_MAX,
     SUBSCRIPTIONS_MAX,
-    AttachLetter,
+    AttachMessage,
     BrokerRow,
     Deliver,
     Here,
     Interest,
-    Letter,
     ModulatorFailed,
     NewHome,
     NotHome,
-    PublishLetter,
+    PublishMessage,
     Returned,
     Skip,
+    StreamMessage,
 )
 from roamcast.strategy.opportunistic.overlay import Near
-from roamcast.strategy.opportunistic.shared import LetterHandlers, NodePart, SharedParts
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts, StreamHandlers
 from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId, micros
@@ -47,21 +47,21 @@ GENERATION = "opportunistic-generation"  # key in stable storage
 HELD_MAX = 10_000
 EARLY_MAX = 1_000
 BURST_MAX = (
-    8  # changes of the interests that are told at once, in each `BURST_PERIOD`: later ones share a letter
+    8  # changes of the interests that are told at once, in each `BURST_PERIOD`: later ones share a message
 )
 BURST_PERIOD: Micros = SECOND // 10
 RETRY: Micros = SECOND
 BEST_PERIOD: Micros = SECOND
 FAR = 255
 
-TO_A_HOME = (AttachLetter, Here, PublishLetter)
+TO_A_HOME = (AttachMessage, Here, PublishMessage)
 
 
 class ClientSide(NodePart):
     def __init__(self, shared: SharedParts) -> None:
         super().__init__(shared)
         host, options = self._host, self._options
-        self.letters: LetterHandlers = {
+        self.messages: StreamHandlers = {
             Deliver: self._on_deliver,
             Skip: self._on_skip,
             NewHome: self._on_new_home,
@@ -98,7 +98,7 @@ class ClientSide(NodePart):
         self._got: BoundedDict[NodeId, int] = BoundedDict(CURSORS_MAX, unreported)
         self._last = -1  # the last event that was published, and when
         self._last_at: Micros = 0
-        self._held: deque[tuple[PublishLetter, Micros]] = (
+        self._held: deque[tuple[PublishMessage, Micros]] = (
             deque()
         )  # without a home; with the time of the event
 
@@ -110,18 +110,18 @@ class ClientSide(NodePart):
         is_late = event.sequence < self._last  # its number was reserved, and others were published meanwhile
         copy = EventCopy(event, event.sequence if is_late else self._last + 1, gap, 0, now)
         self._copies.add(copy, None)
-        letter = PublishLetter(event, 0, 0, copy.previous, copy.gap)
+        message = PublishMessage(event, 0, 0, copy.previous, copy.gap)
         self._last, self._last_at = max(event.sequence, self._last), now
         if not self._produces:
             self._produces = True
             if self.home is not None and self.home != self._host.node:
                 self._say_here()
         if self.home is not None:
-            self._post.write(self.home, letter)
+            self._streams.write(self.home, message)
         elif len(self._held) >= HELD_MAX:
-            self._post.drop(DropReason.QUEUE_FULL, "publish", event.id)
+            self._streams.drop(DropReason.QUEUE_FULL, "publish", event.id)
         else:
-            self._held.append((letter, now))
+            self._held.append((message, now))
             self.need_home()
 
     def on_subscribed(self, number: int) -> None:
@@ -208,7 +208,7 @@ class ClientSide(NodePart):
     def _on_modulator_failed(self, sender: NodeId, message: ModulatorFailed, held: Micros) -> None:
         self._core.notify(message.subscription, "roamcast.modulator_failed", message.problem)
 
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+    def on_reset(self, peer: NodeId, unconfirmed: list[StreamMessage]) -> None:
         self._take_back(unconfirmed)
         if peer == self.home:
             self._attach(peer)
@@ -289,7 +289,7 @@ class ClientSide(NodePart):
         since = self._suspect_since
         if since is None:
             return False
-        if self.home is None or self._post.silence(self.home) < UNREACHABLE_AFTER:
+        if self.home is None or self._streams.silence(self.home) < UNREACHABLE_AFTER:
             self._suspect_since = None
             return False
         return self._host.now() - since >= self._home_timeout()
@@ -300,7 +300,7 @@ class ClientSide(NodePart):
             self._before = self.home if self.home != broker else None
             # The old home is responsible for what it has confirmed; the rest goes through the new home, in
             # the same order.
-            self._take_back(self._post.take_back(self.home, TO_A_HOME))
+            self._take_back(self._streams.take_back(self.home, TO_A_HOME))
         self._suspect_since = None
         self._set_home(broker)
         self._expected = 0
@@ -318,7 +318,7 @@ class ClientSide(NodePart):
         """Our home is no broker any more. It has handed us over to another one, whose `NewHome` has not come
         yet."""
         assert self.home is not None
-        self._take_back(self._post.take_back(self.home, TO_A_HOME))
+        self._take_back(self._streams.take_back(self.home, TO_A_HOME))
         self._before, self.home = self.home, None
         self.need_home()
 
@@ -326,7 +326,7 @@ class ClientSide(NodePart):
         if message.generation != self._generation or sender == self.home:
             return
         if self.home is not None:
-            self._take_back(self._post.take_back(self.home, TO_A_HOME))
+            self._take_back(self._streams.take_back(self.home, TO_A_HOME))
         self._set_home(sender)
         self._before = None
         self._suspect_since = None
@@ -350,18 +350,20 @@ class ClientSide(NodePart):
     def _publish_held(self) -> None:
         assert self.home is not None
         waiting, self._held = self._held, deque()
-        for letter, since in waiting:
+        for message, since in waiting:
             age = self._host.now() - since
-            if age and self._options.is_over(letter.event, age):
-                self._post.drop(DropReason.EXPIRED, "publish", letter.event.id)
+            if age and self._options.is_over(message.event, age):
+                self._streams.drop(DropReason.EXPIRED, "publish", message.event.id)
             else:
-                self._post.write(self.home, PublishLetter(letter.event, age, 0, letter.previous, letter.gap))
+                self._streams.write(
+                    self.home, PublishMessage(message.event, age, 0, message.previous, message.gap)
+                )
 
-    def _take_back(self, letters: list[Letter]) -> None:
+    def _take_back(self, messages: list[StreamMessage]) -> None:
         """Publications that nobody confirmed wait for another home, before younger ones."""
-        for letter in reversed(letters):
-            if isinstance(letter, PublishLetter):
-                self._held.appendleft((letter, self._host.now() - letter.age))
+        for message in reversed(messages):
+            if isinstance(message, PublishMessage):
+                self._held.appendleft((message, self._host.now() - message.age))
 
     def _say_interests(self, distance: int | None = None) -> None:
         assert self.home is not None
@@ -369,8 +371,9 @@ class ClientSide(NodePart):
         ages = tuple(self._host.now() - self._since.get(one.number, 0) for one in interests)
         got = tuple(number for pair in self._got.items() for number in pair)
         far = min(self._home_distance() if distance is None else distance, FAR)
-        self._post.write(
-            self.home, AttachLetter(self._generation, interests, ages, self._produces, far, got, self._before)
+        self._streams.write(
+            self.home,
+            AttachMessage(self._generation, interests, ages, self._produces, far, got, self._before),
         )
 
     def _say_here(self, other: Near | None = None) -> None:
@@ -378,7 +381,7 @@ class ClientSide(NodePart):
         self._said_at, self._said_nearer = self._host.now(), None if other is None else other.broker
         nearer = () if other is None else (other.broker, min(other.distance, FAR), other.load)
         distance = min(self._home_distance(), FAR)
-        self._post.write(self.home, Here(self._generation, distance, self._produces, *nearer))
+        self._streams.write(self.home, Here(self._generation, distance, self._produces, *nearer))
 
     def _home_distance(self) -> int:
         if self.home is None or self.home == self._host.node:

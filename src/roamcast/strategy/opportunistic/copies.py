@@ -15,7 +15,7 @@ from roamcast.event import Event, EventId
 from roamcast.host import Host
 from roamcast.kit.repair import DigestTurns, HeldRuns, ranges_of, runs
 from roamcast.kit.tables import BoundedDict, unreported
-from roamcast.strategy.opportunistic.messages import CarryLetter, PublishLetter
+from roamcast.strategy.opportunistic.messages import CarryMessage, PublishMessage
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -33,8 +33,8 @@ class EventCopy(msgspec.Struct, frozen=True, gc=False):
     published_at: Micros  # by this node's clock
 
     @classmethod
-    def of(cls, letter: PublishLetter | CarryLetter, now: Micros) -> "EventCopy":
-        return cls(letter.event, letter.previous, letter.gap, letter.hops, now - letter.age)
+    def of(cls, message: PublishMessage | CarryMessage, now: Micros) -> "EventCopy":
+        return cls(message.event, message.previous, message.gap, message.hops, now - message.age)
 
     def age(self, now: Micros) -> Micros:
         return max(now - self.published_at, 0)

@@ -1,6 +1,6 @@
 """From producers to consumers (section 2.1), at the producer's home broker.
 
-An event goes to each consumer by a letter (`CarryLetter`) along the overlay's route to the consumer's home
+An event goes to each consumer by a message (`CarryMessage`) along the overlay's route to the consumer's home
 broker. The broker remembers for each consumer which event it was sent last, and says so with the next: so a
 reader knows whether it lacks one.
 
@@ -8,11 +8,11 @@ Or it goes to all nodes by one flood (not with `dissemination = "overlay"`, the 
 
 - It is for a good part of the network.
 - It is memorized and short: every node keeps it, so that it outlives whoever has published it.
-- A consumer cannot be reached, or has not confirmed a letter for a while: whoever meets it may bring it.
+- A consumer cannot be reached, or has not confirmed a message for a while: whoever meets it may bring it.
 - The broker has just started, or has heard of a consumer that it did not know: there may be more of them, and
   whoever hears a flood knows what it wants.
 
-Memorized events that went by letters are kept for consumers that subscribe later (`Backlog`).
+Memorized events that went by messages are kept for consumers that subscribe later (`Backlog`).
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.consumers import EventTarget, opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
 from roamcast.strategy.opportunistic.floods import Floods
-from roamcast.strategy.opportunistic.messages import CarryLetter, Head, Interest, Keep
+from roamcast.strategy.opportunistic.messages import CarryMessage, Head, Interest, Keep
 from roamcast.strategy.opportunistic.readers import carried, mark
 from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.trace import DropReason
@@ -61,13 +61,13 @@ class Dispatch(NodePart):
             PRODUCERS_MAX, overflow_traced(self._host, "publish", "producers")
         )
         self._dispatched: BoundedDict[EventId, None] = BoundedDict(DISPATCHED_MAX, unreported)
-        # Readers that did not confirm a letter, and until when none is sent to them.
+        # Readers that did not confirm a message, and until when none is sent to them.
         self._silent: BoundedDict[NodeId, Micros] = BoundedDict(PRODUCERS_MAX, unreported)
 
     # Inputs.
 
     def on_published(self, copy: EventCopy) -> bool:
-        """An event of a producer that is at home here; whether letters take it, and nobody else has it."""
+        """An event of a producer that is at home here; whether messages take it, and nobody else has it."""
         event = copy.event
         producer, sequence = event.id
         state = self._producers.get(producer)
@@ -89,13 +89,17 @@ class Dispatch(NodePart):
         return True
 
     def on_unreachable(self, peer: NodeId) -> None:
-        """It has not confirmed a letter for a while: maybe others can reach it. What it was sent is flooded
-        as well, where that may be; the letters stay."""
+        """It has not confirmed a message for a while: maybe others can reach it. What it was sent is flooded
+        as well, where that may be; the messages stay."""
         self._silent.renew(peer, self._host.now() + LEARNING)
-        for letter in self._post.unconfirmed(peer):
-            if not isinstance(letter, CarryLetter) or letter.is_stored or not self._may_flood(letter.event):
+        for message in self._streams.unconfirmed(peer):
+            if (
+                not isinstance(message, CarryMessage)
+                or message.is_stored
+                or not self._may_flood(message.event)
+            ):
                 continue
-            event = letter.event.id
+            event = message.event.id
             state, copy = self._producers.get(event.publisher), self._copies.find(event)
             if state is not None and copy is not None and self._copies.flood(event) is None:
                 self._flood_late(copy, state)
@@ -108,14 +112,14 @@ class Dispatch(NodePart):
                 state.sent[target] = -1
                 to = self.reader_of(target)
                 if to is not None:
-                    self._post.write(to, Head(*target, producer, state.last, False))
+                    self._streams.write(to, Head(*target, producer, state.last, False))
 
     def send_heads(self, target: EventTarget, to: NodeId) -> None:
         """A consumer has another home, and nobody knows what the one before had: it shall ask."""
         for producer, state in self._producers.items():
             last = -1 if state.sent is None else state.sent.get(target, -1)
             if last >= 0:
-                self._post.write(to, Head(*target, producer, last, False))
+                self._streams.write(to, Head(*target, producer, last, False))
 
     # Questions.
 
@@ -161,7 +165,7 @@ class Dispatch(NodePart):
         return sum(1 for _ in islice(near, wanted)) == wanted
 
     def _costs_more(self, targets: list[EventTarget]) -> bool:
-        """Whether letters would take more transmissions than a flood, which every node may pass on."""
+        """Whether messages would take more transmissions than a flood, which every node may pass on."""
         readers = {self.reader_of(target) for target in targets}
         hops = (self._underlay.distance(node) for node in readers if node)
         return sum(one or 0 for one in hops) > len(self._underlay.known_nodes()) + 1
@@ -184,12 +188,12 @@ class Dispatch(NodePart):
         for target in targets:
             to = self.reader_of(target)
             if to is not None:
-                letter = carried(copy, *target, copy.event.sequence, self._host.now())
-                self._post.write(to, msgspec.structs.replace(letter, is_stored=True))
+                message = carried(copy, *target, copy.event.sequence, self._host.now())
+                self._streams.write(to, msgspec.structs.replace(message, is_stored=True))
         return True
 
     def _flood_late(self, copy: EventCopy, state: DispatchState) -> None:
-        """One that was sent by letters, and others after it. Readers that may have been sent something
+        """One that was sent by messages, and others after it. Readers that may have been sent something
         between the last flood and this event must not skip it."""
         producer, sequence = copy.event.id
         before = self._copies.flooded_before(copy.event.id)
@@ -212,12 +216,12 @@ class Dispatch(NodePart):
             sent[target] = copy.event.sequence
             to = self.reader_of(target)
             if to is not None:
-                self._post.write(to, carried(copy, *target, base, now))
+                self._streams.write(to, carried(copy, *target, base, now))
 
 
 class Backlog(NodePart):
     """Memorized events kept for consumers that subscribe later: by the home brokers of their producers, where
-    they went by letters. What was flooded every node has; for a client's modulators its home takes it out of
+    they went by messages. What was flooded every node has; for a client's modulators its home takes it out of
     its own store."""
 
     def __init__(self, shared: SharedParts) -> None:
@@ -240,7 +244,7 @@ class Backlog(NodePart):
     def give_to(self, broker: NodeId) -> None:
         """We end: another broker shall keep what was given to us for later subscribers."""
         for keep in self._standing():
-            self._post.write(broker, keep)
+            self._streams.write(broker, keep)
 
     def serve(self, consumer: NodeId, home: NodeId, interests: tuple[Interest, ...]) -> None:
         """A consumer has subscribed to something new."""
@@ -249,8 +253,8 @@ class Backlog(NodePart):
             matching = [interest for interest in interests if _matches(interest, event)]
             for is_modulated in {interest.modulator is not None for interest in matching}:
                 if is_modulated or (event.publisher != consumer and event.id in self._kept):
-                    letter = CarryLetter(event, age, hops, consumer, is_modulated, 0, True, 0, 0)
-                    self._post.write(home if is_modulated else consumer, letter)
+                    message = CarryMessage(event, age, hops, consumer, is_modulated, 0, True, 0, 0)
+                    self._streams.write(home if is_modulated else consumer, message)
 
     def _standing(self, *, is_all: bool = False) -> list[Keep]:
         self._kept = {event for event in self._kept if event in self._core.store}

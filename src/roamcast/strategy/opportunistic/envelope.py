@@ -10,11 +10,11 @@ many envelopes for the same few neighbours, and at a node on the way those of ma
 - Envelopes for the same next hop go together, and an event that several of them carry is in the frame once.
 - Copies of an event for several next hops go in one frame that all of them hear. Nobody confirms that frame;
   what gets lost is repeated by its origin (`stream.py`), and repeats go to one next hop each.
-- An event goes at once, with all that waits for the same neighbour. Other letters go at once to a neighbour
+- An event goes at once, with all that waits for the same neighbour. Other messages go at once to a neighbour
   that has had nothing for a while, else a short time after the last frame to it.
 - Acknowledgements wait for others to share a frame with, the longer the nearer they are to their destination:
   so each node on the way sends its own together with those from behind it. Those that a repair or a window
-  waits for (`is_prompt`) go like other letters. A later one of the same stream replaces an earlier one.
+  waits for (`is_prompt`) go like other messages. A later one of the same stream replaces an earlier one.
 """
 
 from collections import Counter, deque
@@ -33,7 +33,7 @@ from roamcast.strategy.opportunistic.messages import (
     HOPS_MAX,
     Bundle,
     BundledCarry,
-    CarryLetter,
+    CarryMessage,
     Envelope,
     StreamAcknowledgement,
     StreamSegment,
@@ -76,7 +76,7 @@ class Parcel(NamedTuple):
     @classmethod
     def of(cls, envelope: Envelope, *, may_spread: bool) -> "Parcel":
         label = envelope.label
-        is_short = isinstance(label, CarryLetter) and octets(label.event) <= BUNDLE_OCTETS
+        is_short = isinstance(label, CarryMessage) and octets(label.event) <= BUNDLE_OCTETS
         return cls(envelope, label, label.event_id, may_spread=may_spread and is_short)
 
     def is_superseded_by(self, later: Envelope) -> bool:
@@ -245,7 +245,7 @@ class Outbox:
         earliest = self._sent_at.get(neighbour, -GAP) + GAP
         if isinstance(content, StreamAcknowledgement):
             if content.is_prompt:
-                return max(now + GAP, earliest)  # behind what its letter sets off here
+                return max(now + GAP, earliest)  # behind what its message sets off here
             busy = self._busy()
             hops = self._underlay.distance(parcel.envelope.to) or 1
             far, near = busy * WAIT_FAR, busy * WAIT_NEAR
@@ -345,7 +345,7 @@ def _fitting(parcels: Iterable[tuple[NodeId, Parcel]]) -> list[list[tuple[NodeId
 
 def _carried(parcel: Parcel) -> Event | None:
     """The event that other parcels may carry as well."""
-    return parcel.label.event if isinstance(parcel.label, CarryLetter) else None
+    return parcel.label.event if isinstance(parcel.label, CarryMessage) else None
 
 
 def _bundle(parcels: list[Parcel], next_hops: tuple[NodeId, ...] = ()) -> Bundle:
@@ -355,9 +355,9 @@ def _bundle(parcels: list[Parcel], next_hops: tuple[NodeId, ...] = ()) -> Bundle
     places = {event: place for place, event in enumerate(shared)}
     envelopes = []
     for envelope, label, event, *_ in parcels:
-        if isinstance(label, CarryLetter) and event in places:
+        if isinstance(label, CarryMessage) and event in places:
             _, *others = msgspec.structs.astuple(label)
-            envelope = _with_letter(envelope, BundledCarry(places[event], *others))
+            envelope = _with_message(envelope, BundledCarry(places[event], *others))
         envelopes.append(envelope)
     return Bundle(tuple(envelopes), tuple(shared.values()), next_hops)
 
@@ -369,9 +369,9 @@ def _unbundled(envelope: Envelope, events: tuple[Event, ...]) -> tuple[Envelope,
     place, *others = msgspec.structs.astuple(envelope.label)
     if place >= len(events):
         return None
-    return _with_letter(envelope, CarryLetter(events[place], *others)), True
+    return _with_message(envelope, CarryMessage(events[place], *others)), True
 
 
-def _with_letter(envelope: Envelope, letter: CarryLetter | BundledCarry) -> Envelope:
-    content = msgspec.structs.replace(envelope.content, letter=letter)
+def _with_message(envelope: Envelope, message: CarryMessage | BundledCarry) -> Envelope:
+    content = msgspec.structs.replace(envelope.content, message=message)
     return msgspec.structs.replace(envelope, content=content)

@@ -191,7 +191,7 @@ class Floods(NodePart):
             self._offer(stored)
 
     def on_restarted(self, peer: NodeId) -> None:
-        """What it has confirmed last may not have reached its disk. It has offers of what went by letters;
+        """What it has confirmed last may not have reached its disk. It has offers of what went by messages;
         of all else it hears by digests in any case."""
         row = self._consumers.find(peer)
         wanted = [opened(one.filter) for one in row.interests] if row is not None else []

@@ -19,7 +19,7 @@ from roamcast.strategy.opportunistic.consumers import first_version, opened
 from roamcast.strategy.opportunistic.copies import EventCopy
 from roamcast.strategy.opportunistic.messages import (
     STORED_MAX,
-    AttachLetter,
+    AttachMessage,
     ClientRow,
     Deliver,
     Here,
@@ -170,14 +170,14 @@ class Homes(NodePart):
         self.moved_away.expire(self._host.now())
         for client in [client for client in self.clients.values() if self._is_gone(client)]:
             self.remove(client)
-            self._post.take_back(client.node, TO_A_CLIENT)
+            self._streams.take_back(client.node, TO_A_CLIENT)
             client.interests, client.produces, client.version = (), False, client.version + 1
             self.tell(client)
 
     def on_attach(
         self,
         node: NodeId,
-        attach: AttachLetter,
+        attach: AttachMessage,
         held: Micros,
         returned: HomeClient | None,
         deliveries: Iterable[Deliver] = (),
@@ -193,10 +193,10 @@ class Homes(NodePart):
         if known is not None and known.generation > attach.generation:
             return
         if known is None and len(self.clients) >= CLIENTS_MAX:
-            self._post.write(node, NotHome(attach.generation))
+            self._streams.write(node, NotHome(attach.generation))
             return
         before = known or returned
-        waiting = self._post.take_back(node, TO_A_CLIENT)  # numbered for the generation before
+        waiting = self._streams.take_back(node, TO_A_CLIENT)  # numbered for the generation before
         client = HomeClient(node, attach.generation, first_version(attach.generation) + 1)
         client.produces, client.distance, client.heard_at = attach.produces, attach.distance, now
         got = list(zip(attach.got[::2], attach.got[1::2], strict=False))
@@ -214,9 +214,9 @@ class Homes(NodePart):
         # Before anything that its modulators make of what waits here.
         for delivery in deliveries:
             self.redeliver(client, delivery)
-        for letter in waiting:
-            if isinstance(letter, Deliver):
-                self.redeliver(client, letter)
+        for message in waiting:
+            if isinstance(message, Deliver):
+                self.redeliver(client, message)
         self.enter(client, cursors)
         self.tell(client)
 
@@ -224,7 +224,7 @@ class Homes(NodePart):
         client = self.clients.get(node)
         if client is None or client.generation != message.generation:
             if client is None and not self.was_moved(node):
-                self._post.write(node, NotHome(message.generation))
+                self._streams.write(node, NotHome(message.generation))
             return
         client.heard_at = self._host.now()
         client.distance = message.distance
@@ -249,9 +249,9 @@ class Homes(NodePart):
             self.tell(client)
         elif client is not None and row.home != self._host.node and client.version < version:
             self.remove(client)
-            for letter in self._post.take_back(node, TO_A_CLIENT):
-                if isinstance(letter, Deliver):
-                    self._post.write(row.home, Salvaged(node, letter))
+            for message in self._streams.take_back(node, TO_A_CLIENT):
+                if isinstance(message, Deliver):
+                    self._streams.write(row.home, Salvaged(node, message))
 
     # Who is at home here.
 
@@ -283,7 +283,7 @@ class Homes(NodePart):
         """How many of our clients publish (BIT)."""
         return sum(client.produces for client in self.clients.values())
 
-    def _on_wants(self, client: HomeClient, attach: AttachLetter, ages: tuple[int, ...]) -> None:
+    def _on_wants(self, client: HomeClient, attach: AttachMessage, ages: tuple[int, ...]) -> None:
         client.heard_at = self._host.now()
         if (client.interests, client.produces) != (attach.interests, attach.produces):
             client.produces = attach.produces
@@ -325,7 +325,7 @@ class Homes(NodePart):
         octets_of = client.traffic.octets_of
         octets_of[event.publisher] = octets_of.get(event.publisher, 0) + octets(event)
         if not self.processor.submit(cost, partial(self._finish, client, copy, matched, cost)):
-            self._post.drop(DropReason.QUEUE_FULL, "processor", event.id)
+            self._streams.drop(DropReason.QUEUE_FULL, "processor", event.id)
 
     def _is_wanted(self, client: HomeClient, interest: Interest, copy: EventCopy) -> bool:
         is_late = copy.published_at < client.since.get(interest.number, 0)
@@ -347,8 +347,8 @@ class Homes(NodePart):
 
     def _deliver(self, client: HomeClient, event: Event, age: Micros, hops: int, subscription: int) -> None:
         generation, number = client.generation, client.next_number
-        letter = Deliver(event, age, min(hops, 255), generation, number, subscription)
-        if self._post.write(client.node, letter):
+        message = Deliver(event, age, min(hops, 255), generation, number, subscription)
+        if self._streams.write(client.node, message):
             client.next_number += 1
             client.traffic.octets_out += octets(event)
 
@@ -362,10 +362,10 @@ class Homes(NodePart):
         if client is not None:
             self.redeliver(client, delivery)
         elif known is not None and known.home != self._host.node:
-            self._post.write(known.home, Salvaged(consumer, delivery))
+            self._streams.write(known.home, Salvaged(consumer, delivery))
         else:
-            self._post.drop(DropReason.STALE, "salvaged", delivery.event.id, consumer)
+            self._streams.drop(DropReason.STALE, "salvaged", delivery.event.id, consumer)
 
     def _on_modulator_failure(self, client: HomeClient, subscription: int, problem: str) -> None:
         trace_drop(self._host, DropReason.MODULATOR, "modulator", to=client.node, detail=problem)
-        self._post.write(client.node, ModulatorFailed(client.generation, subscription, problem[:400]))
+        self._streams.write(client.node, ModulatorFailed(client.generation, subscription, problem[:400]))

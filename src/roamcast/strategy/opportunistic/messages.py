@@ -3,7 +3,7 @@
 Frames go one hop. `Rows`, `Flooded` and `NodeDigest` are for all who hear them, `RowNumbers` and
 `WantFlooded` for one neighbour, `Envelope` and `Bundle` for the next hop. Envelopes go from node to node and
 carry `StreamSegment`s, numbered so that nothing is lost, and their `StreamAcknowledgement`s. A segment has a
-`Letter`: what clients and brokers say to each other. One codec encodes all of it at once.
+`StreamMessage`: what clients and brokers say to each other. One codec encodes all of it at once.
 
 Three counts tell old news from new, and each survives a crash. The *boot* of a node counts its starts. The
 *generation* of a client counts its own choices of a home broker. The *version* of a row counts its changes.
@@ -23,14 +23,14 @@ from roamcast.wire import Codec
 
 HOPS_MAX = 64
 VIA_MAX = 64
-LETTER_OCTETS_MAX = 63_000
+MESSAGE_OCTETS_MAX = 63_000
 ROW_OCTETS_MAX = 65_000
 BUNDLE_MAX = 64  # envelopes in one frame
 ROWS_MAX = 200  # in one frame
 NUMBERS_MAX = 3_000  # rows named in one frame
 WANTED_MAX = 1_000  # events in one request
 SUBSCRIPTIONS_MAX = 256  # of one client at its home broker
-INTERESTS_BYTES_MAX = 36_000  # of all of them together: one letter carries them, beside other things
+INTERESTS_BYTES_MAX = 36_000  # of all of them together: one message carries them, beside other things
 CURSORS_MAX = 1_024  # producers of one client
 STORED_MAX = 2_048  # memorized events remembered for one client
 DIRECT_MAX = 1_024  # consumers named in one flooded event
@@ -181,18 +181,18 @@ class ClientRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     interests: Interests
 
 
-# Letter.
+# StreamMessage.
 
 
-class Letter(WireMessage, frozen=True):
-    """What clients and brokers say to each other. A letter is named after its class."""
+class StreamMessage(WireMessage, frozen=True):
+    """What clients and brokers say to each other. A message is named after its class."""
 
     def __init_subclass__(cls, **_: Any) -> None:
-        cls.name = cls.__name__.lower().removesuffix("letter")
+        cls.name = cls.__name__.lower().removesuffix("message")
 
 
-class EventLetter(Letter, frozen=True):
-    """`age`: of the event in microseconds when the letter was written; `hops`: before it was written."""
+class EventMessage(StreamMessage, frozen=True):
+    """`age`: of the event in microseconds when the message was written; `hops`: before it was written."""
 
     kind = Kind.DATA
     event: Event
@@ -219,13 +219,13 @@ Cursors = Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * CURSORS_MAX)]
 """One after the other: a producer, and the sequence of its last event that was handled."""
 
 
-class GenerationLetter(Letter, frozen=True):
+class GenerationMessage(StreamMessage, frozen=True):
     """It counts in this generation of the client; of another one it is outdated."""
 
     generation: Count
 
 
-class AttachLetter(GenerationLetter, frozen=True, tag=10):
+class AttachMessage(GenerationMessage, frozen=True, tag=10):
     """A client chooses its home broker by itself, at first or when the one it had is gone; or, in the same
     `generation`, its subscriptions have changed.
 
@@ -242,14 +242,14 @@ class AttachLetter(GenerationLetter, frozen=True, tag=10):
     before: Count | None = None
 
 
-class PublishLetter(EventLetter, frozen=True, tag=12):
+class PublishMessage(EventMessage, frozen=True, tag=12):
     """A client's event, for its home broker; `previous` and `gap` as in `Flooded`."""
 
     previous: Count
     gap: Count
 
 
-class Here(GenerationLetter, frozen=True, tag=21):
+class Here(GenerationMessage, frozen=True, tag=21):
     """Every discovery period: the client is there, so far from its home (CIT), and publishes or not.
     `nearer`: the broker that is nearest beside its home (2.4, step 1), how far, and its load."""
 
@@ -260,7 +260,7 @@ class Here(GenerationLetter, frozen=True, tag=21):
     nearer_load: Count = 0
 
 
-class Deliver(EventLetter, frozen=True, tag=14):
+class Deliver(EventMessage, frozen=True, tag=14):
     """What a modulator made of an event; `number` counts them, across all homes of one generation."""
 
     generation: Count
@@ -268,33 +268,33 @@ class Deliver(EventLetter, frozen=True, tag=14):
     subscription: Count
 
 
-class NotHome(GenerationLetter, frozen=True, tag=22):
+class NotHome(GenerationMessage, frozen=True, tag=22):
     """The broker has no such client (any more): it shall choose again, and may choose it if `is_broker`."""
 
     is_broker: bool = True
 
 
-class Skip(GenerationLetter, frozen=True, tag=23):
+class Skip(GenerationMessage, frozen=True, tag=23):
     """Deliveries from `first` to `until - 1` that have not come will not come: their time was over."""
 
     first: Count
     until: Count
 
 
-class Returned(Letter, frozen=True, tag=27):
+class Returned(StreamMessage, frozen=True, tag=27):
     """An event that was given to a node that is no broker any more: its client publishes it elsewhere."""
 
-    publication: PublishLetter
+    publication: PublishMessage
 
 
-class ModulatorFailed(GenerationLetter, frozen=True, tag=26):
+class ModulatorFailed(GenerationMessage, frozen=True, tag=26):
     """To its owner: the modulator of this subscription was cut off, and why."""
 
     subscription: Count
     problem: Annotated[str, msgspec.Meta(max_length=400)]
 
 
-class NewHome(GenerationLetter, frozen=True, tag=37):
+class NewHome(GenerationMessage, frozen=True, tag=37):
     """8: the destination tells the client where it is at home now."""
 
     version: Count
@@ -303,7 +303,7 @@ class NewHome(GenerationLetter, frozen=True, tag=37):
 # About events.
 
 
-class CarryLetter(EventLetter, frozen=True, tag=16):
+class CarryMessage(EventMessage, frozen=True, tag=16):
     """An event for one consumer, to the node that reads for it: itself, or its home where modulators run.
     `base`: one more than the sequence of the event before which the consumer lacks nothing of this producer.
     `is_stored`: a memorized one from before the subscription, in no order with others."""
@@ -316,8 +316,8 @@ class CarryLetter(EventLetter, frozen=True, tag=16):
     gap: Count
 
 
-class BundledCarry(Letter, frozen=True, tag=19):
-    """A `CarryLetter` in a bundle, without its event: several letters carry the same one, which the bundle
+class BundledCarry(StreamMessage, frozen=True, tag=19):
+    """A `CarryMessage` in a bundle, without its event: several messages carry the same one, which the bundle
     holds once, at this place."""
 
     place: Count
@@ -331,7 +331,7 @@ class BundledCarry(Letter, frozen=True, tag=19):
     gap: Count
 
 
-class ReaderLetter(Letter, frozen=True):
+class ReaderMessage(StreamMessage, frozen=True):
     """About what the reader of a consumer lacks of a producer's events."""
 
     consumer: Count
@@ -339,7 +339,7 @@ class ReaderLetter(Letter, frozen=True):
     producer: Count
 
 
-class Fetch(ReaderLetter, frozen=True, tag=17):
+class Fetch(ReaderMessage, frozen=True, tag=17):
     """To a producer or its home: what a consumer lacks of its events after `after - 1`, to `until`."""
 
     after: Count
@@ -351,7 +351,7 @@ class Fetch(ReaderLetter, frozen=True, tag=17):
     ]
 
 
-class Head(ReaderLetter, frozen=True, tag=18):
+class Head(ReaderMessage, frozen=True, tag=18):
     """Of a producer, the consumer's events until `until` have been sent. `is_all`: and those that have not
     come will not come any more."""
 
@@ -359,11 +359,11 @@ class Head(ReaderLetter, frozen=True, tag=18):
     is_all: bool
 
 
-class Keep(EventLetter, frozen=True, tag=44):
+class Keep(EventMessage, frozen=True, tag=44):
     """From a broker that ends: a memorized event, for consumers that will subscribe later."""
 
 
-class TopologyLetter(Letter, frozen=True, tag=45):
+class TopologyMessage(StreamMessage, frozen=True, tag=45):
     """2.3, step 2: what has changed in a broker's topology table, to a neighbour in the overlay. Rows of
     brokers with their links, each with the version that its broker gave it."""
 
@@ -373,14 +373,14 @@ class TopologyLetter(Letter, frozen=True, tag=45):
 # The handoff, section 2.4, step 3.
 
 
-class HandoffLetter(Letter, frozen=True):
+class HandoffMessage(StreamMessage, frozen=True):
     """`version`: of the client's row that will say where it is at home then."""
 
     consumer: Count
     version: Count
 
 
-class Handoff(HandoffLetter, frozen=True, tag=30):
+class Handoff(HandoffMessage, frozen=True, tag=30):
     """1: the source broker asks the destination to take a client over."""
 
     generation: Count
@@ -389,14 +389,14 @@ class Handoff(HandoffLetter, frozen=True, tag=30):
     below: Count | None = None  # only if the destination's load would stay below, in hundredths
 
 
-class Accepted(HandoffLetter, frozen=True, tag=31):
+class Accepted(HandoffMessage, frozen=True, tag=31):
     """2: the destination has entered the client, or says why not."""
 
     problem: Name = ""
     load: Count = 0  # of the destination now, in hundredths
 
 
-class Detour(HandoffLetter, frozen=True, tag=32):
+class Detour(HandoffMessage, frozen=True, tag=32):
     """3: to the home brokers of all producers: from now on to `home`. From a broker that the client
     chose by itself (`source` is `home`) to the home that it gave up: send its modulators."""
 
@@ -404,11 +404,11 @@ class Detour(HandoffLetter, frozen=True, tag=32):
     source: Count
 
 
-class Switched(HandoffLetter, frozen=True, tag=33):
+class Switched(HandoffMessage, frozen=True, tag=33):
     """4: a producer's home broker has switched; to the source and to the destination."""
 
 
-class MovedLetter(HandoffLetter, frozen=True, tag=34):
+class MovedMessage(HandoffMessage, frozen=True, tag=34):
     """7: how far events have been handled and deliveries counted; the modulators' states have gone before."""
 
     generation: Count
@@ -423,13 +423,13 @@ class MovedLetter(HandoffLetter, frozen=True, tag=34):
     has_states: bool = True  # False: modulators begin anew
 
 
-class MovedDelivery(HandoffLetter, frozen=True, tag=35):
+class MovedDelivery(HandoffMessage, frozen=True, tag=35):
     """Before 7: one delivery that the client has not confirmed."""
 
     delivery: Deliver
 
 
-class MovedState(HandoffLetter, frozen=True, tag=42):
+class MovedState(HandoffMessage, frozen=True, tag=42):
     """Before 7: the state of one subscription's modulator, and which memorized events it has had."""
 
     subscription: Count
@@ -437,15 +437,15 @@ class MovedState(HandoffLetter, frozen=True, tag=42):
     stored: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * STORED_MAX)] = ()
 
 
-class Taken(HandoffLetter, frozen=True, tag=38):
+class Taken(HandoffMessage, frozen=True, tag=38):
     """8: the destination serves the client; the source may forget it."""
 
 
-class Cancelled(HandoffLetter, frozen=True, tag=36):
+class Cancelled(HandoffMessage, frozen=True, tag=36):
     """The source broker gave the handoff up."""
 
 
-class Salvaged(Letter, frozen=True, tag=41):
+class Salvaged(StreamMessage, frozen=True, tag=41):
     """A delivery that an earlier home broker could not make before the client chose another."""
 
     consumer: Count
@@ -455,24 +455,24 @@ class Salvaged(Letter, frozen=True, tag=41):
 # Between monitors and directories of different nodes.
 
 
-class NumberedLetter(Letter, frozen=True):
+class NumberedMessage(StreamMessage, frozen=True):
     """`number`: of the question that it asks or answers."""
 
     number: Count
 
 
-class Watch(NumberedLetter, frozen=True, tag=60):
+class Watch(NumberedMessage, frozen=True, tag=60):
     """Tell me of readings of this kind that pass the filter. Must be said again within its lifetime."""
 
     reading: Name
     filter: Annotated[bytes, msgspec.Meta(max_length=FILTER_BYTES_MAX)]
 
 
-class Unwatch(NumberedLetter, frozen=True, tag=61):
+class Unwatch(NumberedMessage, frozen=True, tag=61):
     """No more readings of this number."""
 
 
-class Reading(NumberedLetter, frozen=True, tag=62):
+class Reading(NumberedMessage, frozen=True, tag=62):
     """One reading for the watch of this number; names and values in pairs."""
 
     reading: Name
@@ -480,7 +480,7 @@ class Reading(NumberedLetter, frozen=True, tag=62):
     values: Annotated[tuple[float, ...], msgspec.Meta(max_length=VALUES_MAX)]
 
 
-class Report(Letter, frozen=True, tag=63):
+class Report(StreamMessage, frozen=True, tag=63):
     """For a central directory: this broker's load, how far it is to others (broker, hops, …), how many octets
     it has left for messages that wait, and where it is, if it knows."""
 
@@ -491,11 +491,11 @@ class Report(Letter, frozen=True, tag=63):
     location: Location | None = None
 
 
-class Volunteer(Letter, frozen=True, tag=64):
+class Volunteer(StreamMessage, frozen=True, tag=64):
     """A node that is no broker and would be one."""
 
 
-class Ask(NumberedLetter, frozen=True, tag=65):
+class Ask(NumberedMessage, frozen=True, tag=65):
     """The nearest broker below this load; without a load, the nearest volunteer; with `near`, the broker
     nearest to that one, itself first; with `about`, what that broker has reported."""
 
@@ -504,7 +504,7 @@ class Ask(NumberedLetter, frozen=True, tag=65):
     about: Count | None = None
 
 
-class AnswerLetter(NumberedLetter, frozen=True, tag=66):
+class ServerAnswer(NumberedMessage, frozen=True, tag=66):
     """`load` and `hops` (from `near`) where a broker near another was asked for; `load`, `memory` and
     `location` where one broker was asked about."""
 
@@ -515,25 +515,25 @@ class AnswerLetter(NumberedLetter, frozen=True, tag=66):
     location: Location | None = None
 
 
-class BecomeBroker(Letter, frozen=True, tag=67):
+class BecomeBroker(StreamMessage, frozen=True, tag=67):
     """To a volunteer: be a broker from now on."""
 
 
-class Ping(NumberedLetter, frozen=True, tag=68):
+class Ping(NumberedMessage, frozen=True, tag=68):
     """Answer at once."""
 
 
-class Pong(NumberedLetter, frozen=True, tag=69):
+class Pong(NumberedMessage, frozen=True, tag=69):
     """The answer to a ping."""
 
 
-class Measure(NumberedLetter, frozen=True, tag=70):
+class Measure(NumberedMessage, frozen=True, tag=70):
     """Ping these nodes, and tell how far they are in time."""
 
     peers: Annotated[tuple[Count, ...], msgspec.Meta(max_length=PEERS_MAX)]
 
 
-class Latencies(NumberedLetter, frozen=True, tag=71):
+class Latencies(NumberedMessage, frozen=True, tag=71):
     """Node and microseconds of one way, in pairs; who did not answer is not there."""
 
     pairs: Annotated[tuple[Count, ...], msgspec.Meta(max_length=2 * PEERS_MAX)] = ()
@@ -541,9 +541,9 @@ class Latencies(NumberedLetter, frozen=True, tag=71):
 
 # Streams and envelopes.
 
-AnyLetter: TypeAlias = (
-    AttachLetter
-    | PublishLetter
+AnyStreamMessage: TypeAlias = (
+    AttachMessage
+    | PublishMessage
     | Here
     | Deliver
     | NotHome
@@ -551,17 +551,17 @@ AnyLetter: TypeAlias = (
     | Returned
     | ModulatorFailed
     | NewHome
-    | CarryLetter
+    | CarryMessage
     | BundledCarry
     | Fetch
     | Head
     | Keep
-    | TopologyLetter
+    | TopologyMessage
     | Handoff
     | Accepted
     | Detour
     | Switched
-    | MovedLetter
+    | MovedMessage
     | MovedDelivery
     | MovedState
     | Taken
@@ -573,7 +573,7 @@ AnyLetter: TypeAlias = (
     | Report
     | Volunteer
     | Ask
-    | AnswerLetter
+    | ServerAnswer
     | BecomeBroker
     | Ping
     | Pong
@@ -582,27 +582,27 @@ AnyLetter: TypeAlias = (
 )
 
 
-ADAPTATION_LETTERS = (
-    *(Watch, Unwatch, Reading, Report, Volunteer, Ask, AnswerLetter, BecomeBroker),
+ADAPTATION_MESSAGES = (
+    *(Watch, Unwatch, Reading, Report, Volunteer, Ask, ServerAnswer, BecomeBroker),
     *(Ping, Pong, Measure, Latencies),
 )
 
 
 class StreamSegment(WireMessage, frozen=True, tag=5):
-    """Letter `number` of `stream`; all before `confirmed` are known to have arrived. It was `held` back for
+    """Message `number` of `stream`; all before `confirmed` are known to have arrived. It was `held` back for
     so long (microseconds) before this copy was sent: ages of events count that."""
 
     stream: Count
     number: Count
     confirmed: Count
     held: Count
-    letter: AnyLetter
+    message: AnyStreamMessage
 
 
 class StreamAcknowledgement(WireMessage, frozen=True, tag=6):
     """All before `expected` has arrived at this `boot` of the receiver. It answers the copy of `number` that
-    had been `held` back for so long. `unknown`: the receiver has no such stream. `early`: which later letters
-    have arrived, bit 0 for the one after `expected`. `is_prompt`: somebody waits for it."""
+    had been `held` back for so long. `unknown`: the receiver has no such stream. `early`: which later
+    ones have arrived, bit 0 for the one after `expected`. `is_prompt`: somebody waits for it."""
 
     name = "acknowledgement"
     stream: Count
@@ -626,9 +626,9 @@ class Envelope(WireMessage, frozen=True, tag=2):
 
     @property
     def label(self) -> WireMessage:
-        """What names it in queues and traces: the letter, or the acknowledgement."""
+        """What names it in queues and traces: the message, or the acknowledgement."""
         content = self.content
-        return content.letter if isinstance(content, StreamSegment) else content
+        return content.message if isinstance(content, StreamSegment) else content
 
 
 class Bundle(WireMessage, frozen=True, tag=8):

@@ -48,7 +48,7 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     handoff_timeout: Annotated[float, msgspec.Meta(ge=0.1, le=600)] = 10.0
     home_timeout: Period = 10.0  # a client whose home broker is silent for so long chooses another by itself
     registration_lifetime: Period = 300.0  # a consumer whose home broker is silent for so long is forgotten
-    # `overlay`: events go by letters along the overlay's paths alone, as in the paper. `adaptive`: one is
+    # `overlay`: events go by messages along the overlay's paths alone, as in the paper. `adaptive`: one is
     # flooded if it is for many, is memorized, or somebody cannot be reached.
     dissemination: Literal["adaptive", "overlay"] = "adaptive"
     # Several datagrams in one frame, one frame for several neighbours, floods to many. False: each datagram
@@ -82,7 +82,7 @@ class OpportunisticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     directory: Literal["own"] | Count = "own"  # broker information: each broker's own table, or one node's
     memory: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)] = 64_000_000  # octets a broker may use for queues
     # Which paths `path_hops_mean` averages: between brokers (figures 7, 8) or from producers to consumers
-    # (`clients`), both by the brokers' tables, or those that letters with events took (figures 10–12).
+    # (`clients`), both by the brokers' tables, or those that messages with events took (figures 10–12).
     paths: Literal["brokers", "clients", "events"] = "clients"
 
     def __post_init__(self) -> None:

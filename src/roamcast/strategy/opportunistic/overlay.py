@@ -26,11 +26,11 @@ from roamcast.kit.protocol import Timer, random_below
 from roamcast.strategy.base import StrategyContext
 from roamcast.strategy.opportunistic.adaptation.events import NeighboursFound, SystemChannel, TimeCame
 from roamcast.strategy.opportunistic.board import BROKER, ENTRIES_MAX, JITTER, Board, BoardEntry, entry_of
-from roamcast.strategy.opportunistic.messages import BrokerRow, TopologyLetter
+from roamcast.strategy.opportunistic.messages import BrokerRow, TopologyMessage
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.propagation import Propagation
 from roamcast.strategy.opportunistic.search import ExpandingRing
-from roamcast.strategy.opportunistic.stream import LetterPost
+from roamcast.strategy.opportunistic.stream import PeerStreams
 from roamcast.trace import OverlayChanged
 from roamcast.units import SECOND, Micros, NodeId, micros
 
@@ -64,7 +64,7 @@ class BrokerOverlay:
         options: OpportunisticOptions,
         channel: SystemChannel,
         board: Board,
-        post: LetterPost,
+        streams: PeerStreams,
     ) -> None:
         self._host = host = context.host
         self._underlay = context.underlay
@@ -77,9 +77,9 @@ class BrokerOverlay:
         self._renewal = micros(options.registration_lifetime) // RENEWALS
         self._is_static = options.mode.startswith("static")
         self.own = host.node
-        self.boot = boot = post.boot
+        self.boot = boot = streams.boot
         self.ring = ExpandingRing(board.messenger, options.ring_max, boot * ROWS_PER_BOOT, self._is_broker)
-        self._between = Propagation(host, board, post) if options.propagation == "neighbours" else None
+        self._between = Propagation(host, board, streams) if options.propagation == "neighbours" else None
         self.topology = Topology(host.node)
         self._own: OwnState | None = None  # None: this node is no broker
         self._neighbours: dict[NodeId, Near] = {}
@@ -99,14 +99,14 @@ class BrokerOverlay:
         self._own = own
         self._started_at = self._look_at = self._host.now()
         self._periods = 0
-        self._post()
+        self._publish_row()
         self._timer.after(STARTUP_PERIOD + random_below(self._host, STARTUP_PERIOD))
 
     def stop(self) -> None:
         """This node is no broker any more; its last row says so."""
         self._change_neighbours({})
         self._links = ()
-        self._post(is_over=True)
+        self._publish_row(is_over=True)
         self._own = None
         self._timer.cancel()
 
@@ -153,16 +153,16 @@ class BrokerOverlay:
         if broker == self._host.node and entry.version > self._version:
             # A forged row about us, or our own from before we lost our memory.
             self._version = entry.version
-            self._post(is_over=self._own is None)
+            self._publish_row(is_over=self._own is None)
             return
         links = None if self._between is None else self._between.merged(broker, entry)
         self.topology.update(broker, *(links or (entry.content, entry.made_at)))
 
-    def on_topology(self, sender: NodeId, letter: TopologyLetter, held: Micros) -> None:
+    def on_topology(self, sender: NodeId, message: TopologyMessage, held: Micros) -> None:
         """Step 3, from a neighbour in the overlay."""
         if self._between is None:
             return
-        for broker, entry in self._between.news(letter, held):
+        for broker, entry in self._between.news(message, held):
             if broker != self._host.node:
                 self._between.enter(broker, entry)
                 self._on_links(broker)
@@ -197,7 +197,7 @@ class BrokerOverlay:
     def tell_load(self) -> None:
         """Now, because it has changed much."""
         if self._own is not None:
-            self._post()
+            self._publish_row()
 
     def on_load_heard(self, broker: NodeId, load: int) -> None:
         """A broker told its load by another message than its row: that counts until its next row comes."""
@@ -343,7 +343,7 @@ class BrokerOverlay:
         if is_same:
             self._post_if_due()
         elif self._between is None:
-            self._post()
+            self._publish_row()
         else:
             self._between.enter(self._host.node, entry_of(self._next(), self._host.now(), self._row()))
             self._on_links(self._host.node)
@@ -351,9 +351,9 @@ class BrokerOverlay:
 
     def _post_if_due(self) -> None:
         if self._host.now() - self._posted_at >= self._renewal:
-            self._post()
+            self._publish_row()
 
-    def _post(self, *, is_over: bool = False) -> None:
+    def _publish_row(self, *, is_over: bool = False) -> None:
         self._posted_at = self._host.now()
         row = self._row(is_over=is_over)
         if self._between is not None:

@@ -14,16 +14,16 @@ from msgspec.structs import replace
 
 from roamcast.host import Host
 from roamcast.strategy.opportunistic.board import BROKER, ENTRIES_MAX, Board, BoardEntry, in_frames
-from roamcast.strategy.opportunistic.messages import BrokerRow, TopologyLetter
-from roamcast.strategy.opportunistic.stream import LetterPost
+from roamcast.strategy.opportunistic.messages import BrokerRow, TopologyMessage
+from roamcast.strategy.opportunistic.stream import PeerStreams
 from roamcast.units import Micros, NodeId
 
 
 class Propagation:
-    def __init__(self, host: Host, board: Board, post: LetterPost) -> None:
+    def __init__(self, host: Host, board: Board, streams: PeerStreams) -> None:
         self._host = host
         self._board = board
-        self._post = post
+        self._streams = streams
         self._items: dict[NodeId, BoardEntry] = {}
         self._changed: dict[NodeId, None] = {}  # since the last propagation
         self._told: set[NodeId] = set()  # who has the table as it was then
@@ -42,10 +42,10 @@ class Propagation:
         """A neighbour may have lost its table: it gets the whole of ours."""
         self._told.discard(peer)
 
-    def news(self, letter: TopologyLetter, held: Micros) -> Iterator[tuple[NodeId, BoardEntry]]:
+    def news(self, message: TopologyMessage, held: Micros) -> Iterator[tuple[NodeId, BoardEntry]]:
         """Step 3: the part of an update that is newer than what stands here."""
         now = self._host.now()
-        for row in letter.rows:
+        for row in message.rows:
             known = self._items.get(row.node)
             is_newer = len(self._items) < ENTRIES_MAX if known is None else known.version < row.version
             if row.kind == BROKER and is_newer:
@@ -65,11 +65,11 @@ class Propagation:
             self._take_back(broker)
         self._told &= set(neighbours)
         for broker in sorted(neighbours):
-            # What the last letters did not bring: the newest of it goes.
+            # What the last messages did not bring: the newest of it goes.
             wanted = {*changed, *self._take_back(broker)} if broker in self._told else self._items.keys()
             entries = [((BROKER, node), self._items[node]) for node in sorted(wanted) if node in self._items]
             for rows in in_frames(entries, self._host.now()):
-                self._post.write(broker, TopologyLetter(rows))
+                self._streams.write(broker, TopologyMessage(rows))
         self._told |= set(neighbours)
 
     def merged(self, broker: NodeId, told: BoardEntry) -> tuple[BrokerRow, Micros]:
@@ -87,8 +87,8 @@ class Propagation:
         return replace(said, links=links.links, ring=links.ring), item.made_at
 
     def _take_back(self, broker: NodeId) -> set[NodeId]:
-        """What is named in letters to this one that it has not confirmed."""
-        if not any(isinstance(letter, TopologyLetter) for letter in self._post.unconfirmed(broker)):
+        """What is named in messages to this one that it has not confirmed."""
+        if not any(isinstance(message, TopologyMessage) for message in self._streams.unconfirmed(broker)):
             return set()
-        letters = self._post.take_back(broker, (TopologyLetter,))
-        return {row.node for one in letters if isinstance(one, TopologyLetter) for row in one.rows}
+        messages = self._streams.take_back(broker, (TopologyMessage,))
+        return {row.node for one in messages if isinstance(one, TopologyMessage) for row in one.rows}

@@ -22,7 +22,7 @@ from roamcast.kit.protocol import Timer
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.consumers import opened
 from roamcast.strategy.opportunistic.copies import EventCopy, FloodBase
-from roamcast.strategy.opportunistic.messages import CURSORS_MAX, CarryLetter, Fetch, Head
+from roamcast.strategy.opportunistic.messages import CURSORS_MAX, CarryMessage, Fetch, Head
 from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
 from roamcast.trace import PathsSampled
 from roamcast.units import MILLISECOND, SECOND, Micros, NodeId, micros
@@ -238,7 +238,7 @@ class NodeReading(NodePart):
         for reader in (self.own, *self.modulated.values()):
             self._take_flooded(reader, copy, flood)
 
-    def on_carried(self, carry: CarryLetter) -> bool:
+    def on_carried(self, carry: CarryMessage) -> bool:
         """An event for one reader; whether that is one of this node."""
         reader = self.find(carry.consumer, carry.is_modulated)
         if reader is not None:
@@ -289,13 +289,15 @@ class NodeReading(NodePart):
                 is_wanted = is_wanted and event.publisher != fetch.consumer
                 is_wanted = is_wanted or fetch.consumer in event.destinations
             if is_wanted and copy.age(now) <= fetch.within:
-                self._post.write(sender, carried(copy, fetch.consumer, fetch.is_modulated, base, now))
+                self._streams.write(sender, carried(copy, fetch.consumer, fetch.is_modulated, base, now))
                 base = had
                 sent += 1
         else:
             had = fetch.until + 1 if is_own else had
         if had > fetch.after:
-            self._post.write(sender, Head(fetch.consumer, fetch.is_modulated, fetch.producer, had - 1, True))
+            self._streams.write(
+                sender, Head(fetch.consumer, fetch.is_modulated, fetch.producer, had - 1, True)
+            )
 
     # Questions.
 
@@ -381,7 +383,7 @@ class NodeReading(NodePart):
             return
         self._asked[key] = hole.until, now
         within = max(now - reader.since, 0)
-        self._post.write(to, Fetch(*key, hole.after, hole.until, within, self._filters(reader)))
+        self._streams.write(to, Fetch(*key, hole.after, hole.until, within, self._filters(reader)))
 
     def _whom(self, producer: NodeId) -> Iterator[NodeId]:
         row = self._consumers.find(producer)
@@ -396,18 +398,18 @@ class NodeReading(NodePart):
         return () if row is None else tuple(i.filter for i in row.interests if i.modulator is not None)
 
 
-def carried(copy: EventCopy, consumer: NodeId, is_modulated: bool, base: int, now: Micros) -> CarryLetter:
+def carried(copy: EventCopy, consumer: NodeId, is_modulated: bool, base: int, now: Micros) -> CarryMessage:
     hops = min(copy.hops, 255)
-    return CarryLetter(
+    return CarryMessage(
         copy.event, copy.age(now), hops, consumer, is_modulated, base, False, copy.previous, copy.gap
     )
 
 
 class HeldCarry(NamedTuple):
-    """A letter that waits here, since then."""
+    """A message that waits here, since then."""
 
-    carry: CarryLetter
+    carry: CarryMessage
     since: Micros
 
-    def aged(self, now: Micros) -> CarryLetter:
+    def aged(self, now: Micros) -> CarryMessage:
         return self.carry.aged(now - self.since)

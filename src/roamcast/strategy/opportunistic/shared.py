@@ -1,4 +1,4 @@
-"""What every part of one node stands on: its surroundings, its letters and its tables."""
+"""What every part of one node stands on: its surroundings, its messages and its tables."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -10,14 +10,14 @@ from roamcast.strategy.opportunistic.adaptation.events import SystemChannel
 from roamcast.strategy.opportunistic.board import Board, BoardEntry
 from roamcast.strategy.opportunistic.consumers import Consumers
 from roamcast.strategy.opportunistic.copies import Copies
-from roamcast.strategy.opportunistic.messages import FRAMES, Letter
+from roamcast.strategy.opportunistic.messages import FRAMES, StreamMessage
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.overlay import BrokerOverlay
-from roamcast.strategy.opportunistic.stream import LetterPost
+from roamcast.strategy.opportunistic.stream import PeerStreams
 from roamcast.units import Micros, NodeId
 
-LetterHandlers: TypeAlias = Mapping[type[Letter], Callable[[NodeId, Any, Micros], object]]
-"""What to do with a letter, by its class: called with its sender, the letter, and for how long it was held
+StreamHandlers: TypeAlias = Mapping[type[StreamMessage], Callable[[NodeId, Any, Micros], object]]
+"""What to do with a message, by its class: called with its sender, the message, and for how long it was held
 back on its way."""
 
 
@@ -26,7 +26,7 @@ class SharedParts(NamedTuple):
     options: OpportunisticOptions
     messenger: Messenger[Any]  # one hop
     around: Audience
-    post: LetterPost  # several
+    streams: PeerStreams  # several
     board: Board
     overlay: BrokerOverlay
     consumers: Consumers
@@ -38,20 +38,20 @@ class SharedParts(NamedTuple):
         cls,
         context: StrategyContext,
         options: OpportunisticOptions,
-        post: LetterPost,
+        streams: PeerStreams,
         on_row: Callable[[int, NodeId, BoardEntry | None], None],
     ) -> "SharedParts":
         """`on_row`: see `Board`."""
         channel, messenger = SystemChannel(), Messenger(context.host, FRAMES)
         around = Audience(context.host.node, context.underlay, suppress=True)
         board = Board(messenger, context.underlay, around, options, on_row)
-        overlay = BrokerOverlay(context, options, channel, board, post)
+        overlay = BrokerOverlay(context, options, channel, board, streams)
         return cls(
             context,
             options,
             messenger,
             around,
-            post,
+            streams,
             board,
             overlay,
             Consumers(),
@@ -70,7 +70,7 @@ class NodePart:
         self._options = shared.options
         self._messenger = shared.messenger
         self._around = shared.around
-        self._post = shared.post
+        self._streams = shared.streams
         self._board = shared.board
         self._overlay = shared.overlay
         self._consumers = shared.consumers

@@ -13,33 +13,33 @@ from roamcast.strategy.opportunistic.client import ClientSide
 from roamcast.strategy.opportunistic.envelope import Transport
 from roamcast.strategy.opportunistic.floods import Floods
 from roamcast.strategy.opportunistic.messages import (
-    ADAPTATION_LETTERS,
+    ADAPTATION_MESSAGES,
     FRAMES,
     HOPS_MAX,
     BrokerRow,
     Bundle,
-    CarryLetter,
+    CarryMessage,
     ClientRow,
     Deliver,
     Envelope,
-    EventLetter,
+    EventMessage,
     Fetch,
     Flooded,
     Head,
     Here,
-    Letter,
     NodeDigest,
     RingAnswer,
     RingSearch,
     RowNumbers,
     Rows,
     Skip,
+    StreamMessage,
     WantFlooded,
 )
 from roamcast.strategy.opportunistic.options import OpportunisticOptions
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import LetterHandlers, NodePart, SharedParts
-from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, LetterPost
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts, StreamHandlers
+from roamcast.strategy.opportunistic.stream import UNREACHABLE_AFTER, PeerStreams
 from roamcast.trace import DropReason
 from roamcast.units import SECOND, Micros, NodeId
 
@@ -53,8 +53,8 @@ class Opportunistic(MessageLayer, Strategy):
         self._transport = Transport(
             context.host, context.underlay, self._way, share_frames=options.share_frames
         )
-        self._post = LetterPost(context.host, self._transport, self)
-        self._shared = shared = SharedParts.of(context, options, self._post, self._on_row)
+        self._streams = PeerStreams(context.host, self._transport, self)
+        self._shared = shared = SharedParts.of(context, options, self._streams, self._on_row)
         self._undeliverable = Undeliverable(shared)
         self._reading = NodeReading(shared)
         self._floods = Floods(shared, self._reading.on_flooded)
@@ -72,12 +72,12 @@ class Opportunistic(MessageLayer, Strategy):
             Envelope: self._on_envelope,
             Bundle: self._on_envelope,
         }
-        self._letters: LetterHandlers = {  # those for a broker apart
-            **self.client.letters,
-            CarryLetter: self._on_carry_letter,
+        self._handlers: StreamHandlers = {  # those for a broker apart
+            **self.client.messages,
+            CarryMessage: self._on_carry_message,
             Fetch: self._reading.on_fetch,
             Head: self._reading.on_head,
-            **dict.fromkeys(ADAPTATION_LETTERS, self._on_adaptation),
+            **dict.fromkeys(ADAPTATION_MESSAGES, self._on_adaptation),
         }
         self.broker: Brokerage | None = None
         if context.is_broker:
@@ -104,31 +104,31 @@ class Opportunistic(MessageLayer, Strategy):
 
     def on_neighbour_up(self, neighbour: NodeId) -> None:
         self._floods.on_neighbour_up(neighbour)
-        self._post.try_now(neighbour)
+        self._streams.try_now(neighbour)
 
     def on_neighbour_down(self, neighbour: NodeId) -> None:
         self._floods.on_neighbour_down(neighbour)
 
     def on_routes_changed(self) -> None:
-        self._post.on_routes_changed()
+        self._streams.on_routes_changed()
         self.client.on_routes_changed()
 
     # Inputs from the streams.
 
-    def on_letter(self, sender: NodeId, letter: Letter, hops: int, held: Micros) -> None:
-        if isinstance(letter, EventLetter):
-            letter = letter.travelled(hops, held)
-        handler = self._letters.get(type(letter))
+    def on_message(self, sender: NodeId, message: StreamMessage, hops: int, held: Micros) -> None:
+        if isinstance(message, EventMessage):
+            message = message.travelled(hops, held)
+        handler = self._handlers.get(type(message))
         if handler is not None:
-            handler(sender, letter, held)
+            handler(sender, message, held)
         elif self.broker is None:
-            answer_for_no_broker(self._shared, sender, letter)
+            answer_for_no_broker(self._shared, sender, message)
         else:
-            self.broker.on_letter(sender, letter, held)
-            if isinstance(letter, Here) and self.broker.clients.on_here(sender, letter):
-                self.adaptation.on_discovery(sender, letter)
+            self.broker.on_message(sender, message, held)
+            if isinstance(message, Here) and self.broker.clients.on_here(sender, message):
+                self.adaptation.on_discovery(sender, message)
 
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+    def on_reset(self, peer: NodeId, unconfirmed: list[StreamMessage]) -> None:
         self._floods.on_restarted(peer)
         self.client.on_reset(peer, unconfirmed)
         if self.broker is not None:
@@ -187,17 +187,17 @@ class Opportunistic(MessageLayer, Strategy):
 
     def _on_envelope(self, sender: NodeId, frame: Envelope | Bundle) -> None:
         for arrival in self._transport.on_frame(sender, frame):
-            self._post.on_content(*arrival)
+            self._streams.on_content(*arrival)
 
-    def _on_adaptation(self, sender: NodeId, letter: Letter, held: Micros) -> None:
-        if self.adaptation.on_letter(sender, letter):
+    def _on_adaptation(self, sender: NodeId, message: StreamMessage, held: Micros) -> None:
+        if self.adaptation.on_message(sender, message):
             self._make_broker(was_made=True).on_start()
             self.client.on_role_changed()
 
-    def _on_carry_letter(self, sender: NodeId, carry: CarryLetter, held: Micros) -> None:
+    def _on_carry_message(self, sender: NodeId, carry: CarryMessage, held: Micros) -> None:
         self._on_carry(carry)
 
-    def _on_carry(self, carry: CarryLetter) -> None:
+    def _on_carry(self, carry: CarryMessage) -> None:
         """An event for a consumer that this node reads for, or that is on the move."""
         if carry.is_modulated and self.broker is not None and self.broker.handoffs.on_carry(carry):
             return
@@ -205,15 +205,15 @@ class Opportunistic(MessageLayer, Strategy):
             return
         row = self._shared.consumers.find(carry.consumer)
         if row is not None and row.home != self.host.node and carry.hops < HOPS_MAX:
-            self._post.write(row.home, carry)  # it was moved, and the sender had not heard of it
+            self._streams.write(row.home, carry)  # it was moved, and the sender had not heard of it
         else:
-            self._post.drop(DropReason.STALE, "carry", carry.event.id, carry.consumer)
+            self._streams.drop(DropReason.STALE, "carry", carry.event.id, carry.consumer)
 
 
 class Undeliverable(NodePart):
     """What waits for a node that cannot be reached: looked through every few seconds, and given up in time.
 
-    Every node has such letters: brokers' for readers and for clients, clients' publications for a home
+    Every node has such messages: brokers' for readers and for clients, clients' publications for a home
     broker. `OpportunisticOptions.is_over` decides about the events among them; everything else waits.
     """
 
@@ -225,23 +225,23 @@ class Undeliverable(NodePart):
         self._timers.after(peer, LOOK_THROUGH_EVERY)
 
     def _look_through(self, peer: NodeId) -> None:
-        """Drop what has waited too long for `peer`; the rest is written again in its order. A letter that had
+        """Drop what has waited too long for `peer`; the rest is written again in its order. One that had
         arrived without our knowing then arrives twice; the receiver recognises it by its number or
         identity."""
-        if not self._post.waiting(peer):
+        if not self._streams.waiting(peer):
             return
         self._timers.after(peer, LOOK_THROUGH_EVERY)
-        if self._post.silence(peer) < UNREACHABLE_AFTER:
-            return  # it can be reached again, and letters are on their way
-        if not any(map(self._is_over, self._post.unconfirmed(peer))):
+        if self._streams.silence(peer) < UNREACHABLE_AFTER:
+            return  # it can be reached again, and messages are on their way
+        if not any(map(self._is_over, self._streams.unconfirmed(peer))):
             return
-        for letter in self._post.abandon(peer):
-            if not self._is_over(letter):
-                self._post.write(peer, letter)
+        for message in self._streams.abandon(peer):
+            if not self._is_over(message):
+                self._streams.write(peer, message)
                 continue
-            self._post.drop(DropReason.EXPIRED, letter.name, letter.event_id, peer)
-            if isinstance(letter, Deliver):
-                self._post.write(peer, Skip(letter.generation, letter.number, letter.number + 1))
+            self._streams.drop(DropReason.EXPIRED, message.name, message.event_id, peer)
+            if isinstance(message, Deliver):
+                self._streams.write(peer, Skip(message.generation, message.number, message.number + 1))
 
-    def _is_over(self, letter: Letter) -> bool:
-        return isinstance(letter, EventLetter) and self._options.is_over(letter.event, letter.age)
+    def _is_over(self, message: StreamMessage) -> bool:
+        return isinstance(message, EventMessage) and self._options.is_over(message.event, message.age)

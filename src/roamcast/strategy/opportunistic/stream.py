@@ -1,17 +1,17 @@
-"""Letters in order, each exactly once, to a node several hops away: streams over envelopes that may get lost.
+"""Streams: messages in order, each exactly once, to a node several hops away, though envelopes get lost.
 
-The papers assume reliable links; this is where that assumption is made true. Each node numbers the letters
+The papers assume reliable links; this is where that assumption is made true. Each node numbers the messages
 it sends to a peer; the peer hands them up in order and says which it expects next. What is not acknowledged
 is sent again, more and more rarely, for as long as the owner wants: a peer that was behind a partition for a
 minute gets everything.
 
-A letter is one frame, whatever its size, and the radio may need seconds for it. So only so many octets are
+A message is one frame, whatever its size, and the radio may need seconds for it. So only so many octets are
 sent ahead (the rest would stand in the radio's queue, before everybody else's), the retransmission timeout
-depends on the size (`RoundTrips`), and an acknowledgement says which copy of which letter it answers. That
-makes each answer a measurement, of a repeated letter too (as timestamps do, RFC 7323), and shows when a
-repeat was not needed (Eifel, RFC 3522). It also says which later letters have arrived (RFC 2018). A letter
+depends on the size (`RoundTrips`), and an acknowledgement says which copy of which message it answers. That
+makes each answer a measurement, of a repeated message too (as timestamps do, RFC 7323), and shows when a
+repeat was not needed (Eifel, RFC 3522). It also says which later messages have arrived (RFC 2018). A message
 counts as lost when its timeout is over, when three later ones have arrived (RFC 5681, 3.2), or when a copy
-has arrived that was sent a while after its own (RACK, RFC 8985). After a silence one copy of the first letter
+has arrived that was sent a while after its own (RACK, RFC 8985). After a silence a copy of the first message
 asks whether the peer is there, and its answer brings all the others at once.
 
 A stream belongs to one boot of its sender and one of its receiver; every envelope tells the boot of who
@@ -19,8 +19,8 @@ sent it, and boot counts are stable. When a peer turns out to have restarted, th
 (`on_reset`) and gets back what nobody has confirmed: it may or may not have arrived, and only the owner can
 tell what that means. A peer that gave a stream up (`abandon`) begins a new one without telling.
 
-What a node writes to itself takes no radio, but it is handled after the current input, like any other letter:
-no part ever calls itself while it is still at work.
+What a node writes to itself takes no radio, but it is handled after the current input, like what others
+write: no part ever calls itself while it is still at work.
 """
 
 from collections import deque
@@ -35,10 +35,10 @@ from roamcast.kit.protocol import Timer, Timers, overflow_traced, trace_drop
 from roamcast.kit.rates import Aimd
 from roamcast.kit.tables import BoundedDict, unreported
 from roamcast.strategy.opportunistic.messages import (
-    LETTER_OCTETS_MAX,
-    EventLetter,
-    Letter,
+    MESSAGE_OCTETS_MAX,
+    EventMessage,
     StreamAcknowledgement,
+    StreamMessage,
     StreamSegment,
     octets,
 )
@@ -47,16 +47,16 @@ from roamcast.units import MILLISECOND, SECOND, Micros, NodeId
 
 BOOTS = "opportunistic-boots"  # key in stable storage
 STREAMS_PER_BOOT = 1 << 32
-WINDOW = 32  # letters sent ahead of their acknowledgement
-WINDOW_OCTETS = 2 * LETTER_OCTETS_MAX  # likewise: one letter leaves while another is farther on its way
-QUEUE_MAX = 10_000  # letters that wait for one peer
-OVERTAKEN = 3  # later letters that arrive first and mean a loss; fewer are disorder
+WINDOW = 32  # messages sent ahead of their acknowledgement
+WINDOW_OCTETS = 2 * MESSAGE_OCTETS_MAX  # likewise: one message leaves while another is farther on its way
+QUEUE_MAX = 10_000  # messages that wait for one peer
+OVERTAKEN = 3  # later messages that arrive first and mean a loss; fewer are disorder
 REORDERING = 4  # likewise one that was sent so many parts of a round trip later
-REPEATED_AT_ONCE = 16  # letters, in answer to one acknowledgement; the next one brings more
+REPEATED_AT_ONCE = 16  # messages, in answer to one acknowledgement; the next one brings more
 PEERS_MAX = 4_096
 UNREACHABLE_AFTER: Micros = SECOND
 
-FIRST_WAIT: Micros = 300 * MILLISECOND  # before anything has been measured, for the smallest letter
+FIRST_WAIT: Micros = 300 * MILLISECOND  # before anything has been measured, for the smallest message
 FIRST_WAIT_PER_OCTET: Micros = 80  # 100 kbit/s from end to end
 SHORTEST_WAIT: Micros = 50 * MILLISECOND
 LONGEST_WAIT: Micros = 4 * SECOND  # repeats back off up to here, unless one round trip is longer
@@ -65,7 +65,7 @@ BACKOFFS_MAX = 16
 # What is acknowledged without waiting for others to share a frame with: a repair or a window may wait for it.
 REPEATED_AFTER: Micros = 50 * MILLISECOND  # a copy that left so late is a repeat, or stood behind one
 HALF_A_WINDOW = WINDOW // 2
-LARGE = 1_200  # octets: beside such a letter its acknowledgement costs nothing
+LARGE = 1_200  # octets: beside such a message its acknowledgement costs nothing
 
 # How many peers may be sent something again at the same time, where the medium is shared. Each stream knows
 # how long its own way takes. But a node that has something to say to each of forty peers, and repeats each of
@@ -87,25 +87,25 @@ class StreamDatagrams(Protocol):
     def has_route(self, to: NodeId) -> bool: ...
 
 
-class PostOwner(Protocol):
-    def on_letter(self, sender: NodeId, letter: Letter, hops: int, held: Micros) -> None:
-        """The next letter of a peer, the radio hops that this copy took, and how long it had waited."""
+class StreamOwner(Protocol):
+    def on_message(self, sender: NodeId, message: StreamMessage, hops: int, held: Micros) -> None:
+        """The next message of a peer, the radio hops that this copy took, and how long it had waited."""
 
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None:
+    def on_reset(self, peer: NodeId, unconfirmed: list[StreamMessage]) -> None:
         """The peer has restarted, or forgotten us: what we sent and it did not confirm comes back."""
 
     def on_unreachable(self, peer: NodeId) -> None:
         """Nothing has been confirmed for `UNREACHABLE_AFTER`. The stream goes on trying."""
 
 
-class WrittenLetter(NamedTuple):
-    letter: Any  # a `Letter`; the types of a segment's letter are listed for the codec
+class QueuedMessage(NamedTuple):
+    message: Any  # a `StreamMessage`; the types of a segment's message are listed for the codec
     octets: int
     written_at: Micros
 
 
 class LastSending(NamedTuple):
-    """The last copy of a letter that is on its way."""
+    """The last copy of a message that is on its way."""
 
     sent_at: Micros
     is_alone: bool  # nothing of the stream was on its way before it
@@ -116,8 +116,8 @@ class LastSending(NamedTuple):
 class OutgoingStream:
     def __init__(self, stream: int, first_wait: Micros, now: Micros) -> None:
         self.stream = stream
-        self.confirmed = 0  # number of the first letter that is not confirmed
-        self.letters: deque[WrittenLetter] = deque()  # from `confirmed` on
+        self.confirmed = 0  # number of the first message that is not confirmed
+        self.messages: deque[QueuedMessage] = deque()  # from `confirmed` on
         self.copies: deque[LastSending] = deque()  # of those that have been sent: the first ones
         self.octets = 0  # of those that have not arrived
         self.round_trips = RoundTrips(first_wait)
@@ -128,20 +128,20 @@ class OutgoingStream:
 
     def may_send(self) -> bool:
         sent = len(self.copies)
-        if sent >= min(len(self.letters), WINDOW):
+        if sent >= min(len(self.messages), WINDOW):
             return False
-        return not sent or self.octets + self.letters[sent].octets <= WINDOW_OCTETS
+        return not sent or self.octets + self.messages[sent].octets <= WINDOW_OCTETS
 
     def wait(self) -> Micros:
-        return self.round_trips.wait(self.letters[0].octets)
+        return self.round_trips.wait(self.messages[0].octets)
 
     def answered(self, number: int, held: Micros, now: Micros) -> Micros | None:
-        """The peer has got the copy of a letter that left when it had been held for so long; how long that
+        """The peer has got the copy of a message that left when it had been held for so long; how long that
         took, if it is news."""
         place = number - self.confirmed
         if not 0 <= place < len(self.copies):
             return None  # known already
-        written, copy = self.letters[place], self.copies[place]
+        written, copy = self.messages[place], self.copies[place]
         sent_at = written.written_at + held
         if sent_at > now:
             return None  # never sent
@@ -151,10 +151,10 @@ class OutgoingStream:
         return now - sent_at
 
     def confirm(self, expected: int, early: int) -> None:
-        """All letters before `expected` have arrived; `early` has a bit for each later one that has, too."""
+        """All messages before `expected` have arrived; `early` has a bit for each later one that has, too."""
         while self.confirmed < expected:
             self._arrive(0)
-            self.letters.popleft()
+            self.messages.popleft()
             self.copies.popleft()
             self.confirmed += 1
         for place in range(1, len(self.copies) if expected == self.confirmed else 0):
@@ -173,7 +173,7 @@ class OutgoingStream:
                 later += 1
             elif (later >= OVERTAKEN and not is_repeat) or (
                 sent_at + disorder <= self.latest
-                and sent_at + self.round_trips.wait(self.letters[place].octets) <= now
+                and sent_at + self.round_trips.wait(self.messages[place].octets) <= now
             ):
                 lost.append(place)
         return lost[::-1]
@@ -181,7 +181,7 @@ class OutgoingStream:
     def _arrive(self, place: int) -> None:
         copy = self.copies[place]
         if not copy.has_arrived:
-            self.octets -= self.letters[place].octets
+            self.octets -= self.messages[place].octets
             self.copies[place] = copy._replace(has_arrived=True)
 
 
@@ -190,13 +190,13 @@ class IncomingStream:
         self.stream = stream
         self.expected = 0
         # Arrived before their turn, a window's: each with its hops and when it was written, by our clock.
-        self.early: dict[int, tuple[Letter, int, Micros]] = {}
+        self.early: dict[int, tuple[StreamMessage, int, Micros]] = {}
 
 
-class LetterPost:
+class PeerStreams:
     """The streams of one node, to and from all others."""
 
-    def __init__(self, host: Host, datagrams: StreamDatagrams, owner: PostOwner) -> None:
+    def __init__(self, host: Host, datagrams: StreamDatagrams, owner: StreamOwner) -> None:
         self._host = host
         self._datagrams = datagrams
         self._owner = owner
@@ -205,7 +205,7 @@ class LetterPost:
         self._boots: BoundedDict[NodeId, int] = BoundedDict(PEERS_MAX, unreported)  # as last heard
         self._outgoing: dict[NodeId, OutgoingStream] = {}
         self._incoming: BoundedDict[NodeId, IncomingStream] = BoundedDict(
-            PEERS_MAX, overflow_traced(host, "letter", "peers")
+            PEERS_MAX, overflow_traced(host, "message", "peers")
         )
         self._timeouts = Timers(host, self._on_timeout)
         self._limit = Aimd(first=REPEATS_FIRST, least=REPEATS_LEAST, most=PEERS_MAX, cut_every=CUT_EVERY)
@@ -213,44 +213,44 @@ class LetterPost:
         self._in_line: dict[NodeId, None] = {}  # peers whose turn to be sent a repeat has not come
         self._usual: Micros = 0  # round trip, of all streams lately
         self._cut_off: dict[NodeId, None] = {}  # peers that no route led to when we last tried
-        self._to_self: deque[Letter] = deque()
+        self._to_self: deque[StreamMessage] = deque()
         self._to_self_timer = Timer(host, self._read_own)
 
     # Inputs from the owner.
 
-    def write(self, to: NodeId, letter: Letter) -> bool:
+    def write(self, to: NodeId, message: StreamMessage) -> bool:
         """False if too much waits for `to` already, or something for each of `PEERS_MAX` others."""
         now = self._host.now()
         if to == self._host.node:
-            self._to_self.append(letter)
+            self._to_self.append(message)
             self._to_self_timer.at(now)
             return True
-        size = octets(letter)
-        if size > LETTER_OCTETS_MAX:
+        size = octets(message)
+        if size > MESSAGE_OCTETS_MAX:
             # Each caller bounds what it writes. This limit is for the case that all those bounds together are
             # too much.
-            self.drop(DropReason.WIRE, letter.name, letter.event_id, to)
+            self.drop(DropReason.WIRE, message.name, message.event_id, to)
             return False
         outgoing = self._outgoing.get(to)
         if outgoing is None:
             if len(self._outgoing) >= PEERS_MAX and not self._forget_idle():
-                self.drop(DropReason.QUEUE_FULL, letter.name, letter.event_id, to)
+                self.drop(DropReason.QUEUE_FULL, message.name, message.event_id, to)
                 return False
             self._next_stream += 1
             first_wait = max(FIRST_WAIT, 3 * self._usual)
             outgoing = self._outgoing[to] = OutgoingStream(self._next_stream, first_wait, now)
-        if len(outgoing.letters) >= QUEUE_MAX:
-            self.drop(DropReason.QUEUE_FULL, letter.name, letter.event_id, to)
+        if len(outgoing.messages) >= QUEUE_MAX:
+            self.drop(DropReason.QUEUE_FULL, message.name, message.event_id, to)
             return False
-        if not outgoing.letters:
+        if not outgoing.messages:
             outgoing.progress_at = now
-        outgoing.letters.append(WrittenLetter(letter, size, now))
+        outgoing.messages.append(QueuedMessage(message, size, now))
         self._send_ahead(to, outgoing)
         return True
 
-    def abandon(self, peer: NodeId) -> list[Letter]:
+    def abandon(self, peer: NodeId) -> list[StreamMessage]:
         """Give up what `peer` has not confirmed; it comes back, and may have arrived all the same. A later
-        letter begins a new stream."""
+        message begins a new stream."""
         unconfirmed = self.unconfirmed(peer)
         outgoing = self._outgoing.pop(peer, None)
         self._timeouts.cancel(peer)
@@ -259,21 +259,21 @@ class LetterPost:
             self._rests(outgoing)
         return unconfirmed
 
-    def take_back(self, peer: NodeId, kinds: tuple[type[Letter], ...]) -> list[Letter]:
-        """The same for letters of these kinds; others that wait for `peer` are written again. A node may be a
-        broker and a client, and what is over for the one is not for the other."""
-        taken: list[Letter] = []
-        for letter in self.abandon(peer):
-            if isinstance(letter, kinds):
-                taken.append(letter)
+    def take_back(self, peer: NodeId, kinds: tuple[type[StreamMessage], ...]) -> list[StreamMessage]:
+        """The same for messages of these kinds; others that wait for `peer` are written again. A node may be
+        a broker and a client, and what is over for the one is not for the other."""
+        taken: list[StreamMessage] = []
+        for message in self.abandon(peer):
+            if isinstance(message, kinds):
+                taken.append(message)
             else:
-                self.write(peer, letter)
+                self.write(peer, message)
         return taken
 
     def try_now(self, peer: NodeId) -> None:
         """The way to a peer may have opened."""
         outgoing = self._outgoing.get(peer)
-        if outgoing is not None and outgoing.letters:
+        if outgoing is not None and outgoing.messages:
             outgoing.round_trips.rest()
             self._go(peer, outgoing)
 
@@ -288,23 +288,23 @@ class LetterPost:
 
     # Questions.
 
-    def unconfirmed(self, peer: NodeId) -> list[Letter]:
+    def unconfirmed(self, peer: NodeId) -> list[StreamMessage]:
         """What waits for `peer`, in order: as written, with events aged by the time they have waited."""
         outgoing, now = self._outgoing.get(peer), self._host.now()
-        waiting = () if outgoing is None else outgoing.letters
+        waiting = () if outgoing is None else outgoing.messages
         return [
-            letter.aged(now - written_at) if isinstance(letter, EventLetter) else letter
-            for letter, _, written_at in waiting
+            message.aged(now - written_at) if isinstance(message, EventMessage) else message
+            for message, _, written_at in waiting
         ]
 
     def waiting(self, peer: NodeId) -> int:
         outgoing = self._outgoing.get(peer)
-        return 0 if outgoing is None else len(outgoing.letters)
+        return 0 if outgoing is None else len(outgoing.messages)
 
     def silence(self, peer: NodeId) -> Micros:
         """For how long a peer has owed us a confirmation."""
         outgoing = self._outgoing.get(peer)
-        return self._host.now() - outgoing.progress_at if outgoing is not None and outgoing.letters else 0
+        return self._host.now() - outgoing.progress_at if outgoing is not None and outgoing.messages else 0
 
     def round_trips(self, peer: NodeId) -> "RoundTrips | None":
         """The round trips as measured on the stream to a peer."""
@@ -312,12 +312,12 @@ class LetterPost:
         return None if outgoing is None else outgoing.round_trips
 
     def octets(self) -> int:
-        """The octets of all letters that wait for a confirmation."""
-        return sum(letter.octets for outgoing in self._outgoing.values() for letter in outgoing.letters)
+        """The octets of all messages that wait for a confirmation."""
+        return sum(message.octets for outgoing in self._outgoing.values() for message in outgoing.messages)
 
     def is_idle(self) -> bool:
-        """Whether no letter waits."""
-        return not self._to_self and not any(outgoing.letters for outgoing in self._outgoing.values())
+        """Whether no message waits."""
+        return not self._to_self and not any(outgoing.messages for outgoing in self._outgoing.values())
 
     # Inputs from the radio and the clock.
 
@@ -337,7 +337,7 @@ class LetterPost:
 
     def _on_timeout(self, peer: NodeId) -> None:
         outgoing, now = self._outgoing.get(peer), self._host.now()
-        if outgoing is None or not outgoing.letters:
+        if outgoing is None or not outgoing.messages:
             return
         outgoing.round_trips.back_off()
         self._limit.on_loss(now)
@@ -350,7 +350,7 @@ class LetterPost:
 
     def _read_own(self) -> None:
         for _ in range(len(self._to_self)):
-            self._owner.on_letter(self._host.node, self._to_self.popleft(), 0, 0)
+            self._owner.on_message(self._host.node, self._to_self.popleft(), 0, 0)
 
     # Whose turn it is to be sent a repeat.
 
@@ -379,7 +379,7 @@ class LetterPost:
         was_idle = not outgoing.copies
         while outgoing.may_send():
             place = len(outgoing.copies)
-            outgoing.octets += outgoing.letters[place].octets
+            outgoing.octets += outgoing.messages[place].octets
             outgoing.copies.append(LastSending(self._host.now(), is_alone=not place))
             self._transmit(to, outgoing, place)
         if was_idle and outgoing.copies:
@@ -396,9 +396,9 @@ class LetterPost:
         self._transmit(to, outgoing, place, is_repeat=True)
 
     def _transmit(self, to: NodeId, outgoing: OutgoingStream, place: int, *, is_repeat: bool = False) -> None:
-        written = outgoing.letters[place]
+        written = outgoing.messages[place]
         number, held = outgoing.confirmed + place, self._host.now() - written.written_at
-        segment = StreamSegment(outgoing.stream, number, outgoing.confirmed, held, written.letter)
+        segment = StreamSegment(outgoing.stream, number, outgoing.confirmed, held, written.message)
         if self._datagrams.send(to, segment, is_repeat=is_repeat):
             self._cut_off.pop(to, None)
         else:
@@ -431,7 +431,7 @@ class LetterPost:
         outgoing.is_unreachable = False
         if outgoing.copies:
             self._timeouts.after(sender, outgoing.wait())
-        elif not outgoing.letters:
+        elif not outgoing.messages:
             self._timeouts.cancel(sender)
         self._send_ahead(sender, outgoing)
         if not outgoing.copies:
@@ -443,7 +443,7 @@ class LetterPost:
 
     def _forget_idle(self) -> bool:
         """Room for another peer: the first that nothing waits for, if there is one."""
-        idle = next((peer for peer, outgoing in self._outgoing.items() if not outgoing.letters), None)
+        idle = next((peer for peer, outgoing in self._outgoing.items() if not outgoing.messages), None)
         if idle is not None:
             self.abandon(idle)
         return idle is not None
@@ -461,14 +461,14 @@ class LetterPost:
         elif segment.stream < incoming.stream:
             return  # given up by its sender
         if incoming.expected <= segment.number < incoming.expected + WINDOW:
-            incoming.early.setdefault(segment.number, (segment.letter, hops, now - segment.held))
-        arrived: list[tuple[Letter, int, Micros]] = []
+            incoming.early.setdefault(segment.number, (segment.message, hops, now - segment.held))
+        arrived: list[tuple[StreamMessage, int, Micros]] = []
         while incoming.expected in incoming.early:
             arrived.append(incoming.early.pop(incoming.expected))
             incoming.expected += 1
         self._acknowledge(sender, segment, incoming.expected, incoming.early)
-        for letter, taken, written_at in arrived:
-            self._owner.on_letter(sender, letter, taken, now - written_at)
+        for message, taken, written_at in arrived:
+            self._owner.on_message(sender, message, taken, now - written_at)
 
     def _acknowledge(
         self,
@@ -484,7 +484,7 @@ class LetterPost:
             bool(early)
             or held >= REPEATED_AFTER
             or number - segment.confirmed >= HALF_A_WINDOW
-            or octets(segment.letter) > LARGE
+            or octets(segment.message) > LARGE
         )
         bits = sum(1 << (one - expected - 1) for one in early)
         self._datagrams.send(
@@ -496,15 +496,15 @@ class LetterPost:
 
 
 class RoundTrips:
-    """How long to wait for a confirmation before a letter counts as lost, in one stream (RFC 6298, by size).
+    """How long to wait for a confirmation before a message counts as lost, in one stream (RFC 6298, by size).
 
-    A letter travels whole, in one frame: one of 40,000 octets takes a thousand times as long as one of 40. A
+    A message travels whole, in one frame: one of 40,000 octets takes a thousand times as long as one of 40. A
     single estimate would follow the small ones and send every large one twice. So there is one for each class
     of sizes. A class is so narrow (a factor of the square root of two) that the half which a wait adds to the
     estimate covers it: on a link without loss or other traffic no wait is ever too short, once measured. A
     class without a measurement waits as on the slowest way that anyone may expect.
 
-    A wait runs from the moment when a letter became the first that is missing. One sent right behind another
+    A wait runs from the moment when a message became the first that is missing. One sent right behind another
     takes less than its round trip from there, so it says something only if it took longer than was thought.
     """
 
@@ -533,12 +533,12 @@ class RoundTrips:
         self._backoffs = 0
 
     def shortest(self) -> Micros | None:
-        """Of the smallest letters measured: what the way takes, whatever it carries."""
+        """Of the smallest messages measured: what the way takes, whatever it carries."""
         return self._estimates[min(self._estimates)].smoothed if self._estimates else None
 
     def bandwidth(self) -> int | None:
-        """Octets per second that the largest letters measured had on their way; what confirms them takes half
-        of the shortest round trip."""
+        """Octets per second that the largest messages measured had on their way; what confirms them takes
+        half of the shortest round trip."""
         shortest = self.shortest()
         if shortest is None:
             return None

@@ -1,4 +1,4 @@
-"""Frames to one neighbour: TCP links for data, acknowledged letters for control."""
+"""Frames to one neighbour: TCP links for data, acknowledged datagrams for control."""
 
 import asyncio
 from collections.abc import Callable
@@ -119,7 +119,7 @@ def test_frames_that_nobody_acknowledges_fail_within_the_timeout() -> None:
     asyncio.run(play())
 
 
-def test_a_link_that_stalls_asks_by_a_letter_and_breaks_long_before_its_timeout_if_none_answers() -> None:
+def test_a_link_that_stalls_asks_by_a_message_and_breaks_long_before_its_timeout_if_none_answers() -> None:
     async def play() -> None:
         async with pair(link_timeout=60.0, link_idle=120.0) as (alice, bob):
             await until(acquainted(alice, bob))
@@ -163,7 +163,7 @@ def test_a_neighbour_that_is_asked_and_answers_is_not_silent() -> None:
     asyncio.run(play())
 
 
-def test_a_neighbour_that_answers_no_letter_is_not_dialled_to_the_end(
+def test_a_neighbour_that_answers_no_message_is_not_dialled_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("roamcast.runtime.live.air.links.CONNECT_SECONDS", (60.0,))
@@ -225,7 +225,7 @@ def test_a_neighbour_that_has_to_get_to_know_us_first_loses_no_frame() -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("make", [data, control], ids=["link", "letters"])
+@pytest.mark.parametrize("make", [data, control], ids=["link", "messages"])
 def test_a_full_queue_is_said_to_be_one_and_what_fits_arrives(make: Callable[[bytes], Frame]) -> None:
     async def play() -> None:
         async with pair(queue_frames=10) as (alice, bob):
@@ -258,7 +258,7 @@ def test_an_idle_link_is_closed_by_both_and_opened_again_for_the_next_frame() ->
     asyncio.run(play())
 
 
-def test_a_letter_whose_acknowledgement_is_lost_is_repeated_and_handled_once() -> None:
+def test_a_message_whose_acknowledgement_is_lost_is_repeated_and_handled_once() -> None:
     async def play() -> None:
         async with pair() as (alice, bob):
             await until(acquainted(alice, bob))
@@ -285,7 +285,7 @@ def test_a_letter_whose_acknowledgement_is_lost_is_repeated_and_handled_once() -
     asyncio.run(play())
 
 
-def test_a_letter_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> None:
+def test_a_message_to_a_node_that_has_gone_fails_when_all_attempts_are_used() -> None:
     async def play() -> None:
         async with running(settings(1, port=free_port())) as (node,):
             node.radio.peers.heard(2, Endpoint("127.0.0.1", free_port(), "lo"), 100, node.clock.now)

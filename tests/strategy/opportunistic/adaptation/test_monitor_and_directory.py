@@ -29,15 +29,15 @@ from roamcast.strategy.opportunistic.messages import (
     FARTHEST,
     FRAMES,
     FULL,
-    AnswerLetter,
     Ask,
     BrokerRow,
     Envelope,
     Latencies,
-    Letter,
     Pong,
     Reading,
     Report,
+    ServerAnswer,
+    StreamMessage,
     StreamSegment,
     Unwatch,
     Volunteer,
@@ -51,21 +51,21 @@ QUIET = {"was_made": 0, "retiring": 0}
 
 
 class Watched:
-    """Two monitors and the letters between them."""
+    """Two monitors and the messages between them."""
 
     def __init__(self) -> None:
-        self.sent: list[Letter] = []
+        self.sent: list[StreamMessage] = []
         self.heard: list[Measured] = []
         self.source = ResourceMonitor(
-            FakeHost(A), SystemChannel(), lambda to, letter: self.sent.append(letter)
+            FakeHost(A), SystemChannel(), lambda to, message: self.sent.append(message)
         )
         channel = SystemChannel()
         channel.subscribe(Measured, self.heard.append)
-        self.client = ResourceMonitor(FakeHost(B), channel, lambda to, letter: self._to_source(letter))
+        self.client = ResourceMonitor(FakeHost(B), channel, lambda to, message: self._to_source(message))
 
-    def _to_source(self, letter: Letter) -> None:
-        assert isinstance(letter, Watch | Unwatch)
-        self.source.on_letter(B, letter)
+    def _to_source(self, message: StreamMessage) -> None:
+        assert isinstance(message, Watch | Unwatch)
+        self.source.on_message(B, message)
 
 
 def test_the_filter_works_at_the_source() -> None:
@@ -77,9 +77,9 @@ def test_the_filter_works_at_the_source() -> None:
     two.source.measured("load", {**QUIET, "now": 2, "load": 0.9})
     (reading,) = two.sent
     assert isinstance(reading, Reading)
-    two.client.on_letter(A, reading)
+    two.client.on_message(A, reading)
     assert two.heard == [Measured("load", A, {**QUIET, "now": 2.0, "load": 0.9})]
-    two.client.on_letter(C, reading)  # nobody asked C
+    two.client.on_message(C, reading)  # nobody asked C
     assert len(two.heard) == 1
     two.client.unwatch(A, number)
     two.source.measured("load", {"now": 3, "load": 0.9})
@@ -101,7 +101,7 @@ def test_a_filter_spans_several_kinds() -> None:
     two.source.measured("topology", changed)
     two.source.measured("topology", {**changed, "neighbours": 3})
     (reading,) = two.sent
-    two.client.on_letter(A, reading)  # type: ignore[arg-type]
+    two.client.on_message(A, reading)  # type: ignore[arg-type]
     assert two.heard == [Measured("topology", A, changed)] and len(heard) == 2
     two.source.measured("load", {**QUIET, "now": 2, "load": 0.8})
     two.source.measured("topology", changed)
@@ -112,23 +112,23 @@ def test_sampling_asks_every_source_and_local_adaptors_hear_it() -> None:
     channel = SystemChannel()
     heard: list[Measured] = []
     channel.subscribe(Measured, heard.append)
-    monitor = ResourceMonitor(FakeHost(A), channel, lambda to, letter: None)
+    monitor = ResourceMonitor(FakeHost(A), channel, lambda to, message: None)
     monitor.add("latency", lambda: [{"peer": B, "micros": 700}, {"peer": C, "micros": 900}])
     monitor.sample()
     assert [event.values["micros"] for event in heard] == [700, 900]
 
 
 def test_watches_end_are_bounded_and_may_be_rubbish() -> None:
-    sent: list[Letter] = []
+    sent: list[StreamMessage] = []
     host = FakeHost(A)
-    monitor = ResourceMonitor(host, SystemChannel(), lambda to, letter: sent.append(letter))
-    monitor.on_letter(B, Watch(1, "load", b"\xff\xff"))
+    monitor = ResourceMonitor(host, SystemChannel(), lambda to, message: sent.append(message))
+    monitor.on_message(B, Watch(1, "load", b"\xff\xff"))
     everything = Watched()
     kept: list[Watch] = []
-    everything.source.on_letter = lambda sender, letter: kept.append(letter)  # type: ignore[method-assign,assignment,arg-type]
+    everything.source.on_message = lambda sender, message: kept.append(message)  # type: ignore[method-assign,arg-type]
     everything.client.watch(A, "load", "load >= 0")
     for number in range(WATCHES_MAX + 5):
-        monitor.on_letter(B, Watch(number, "load", kept[0].filter))
+        monitor.on_message(B, Watch(number, "load", kept[0].filter))
     monitor.measured("load", {"load": 1.0})
     assert len(sent) == WATCHES_MAX
     host.advance(WATCH_LIFETIME)
@@ -139,38 +139,38 @@ def test_watches_end_are_bounded_and_may_be_rubbish() -> None:
 def test_the_nearest_that_carries_less_and_accepts() -> None:
     central = Central()
     distances = (11, 5, 12, 1, 13, 2, 14, 1)
-    central.server.on_letter(A, Report(95, True, distances))
+    central.server.on_message(A, Report(95, True, distances))
     for broker, load, accepts in ((11, 10, True), (12, 90, True), (13, 20, True), (14, 0, False)):
-        central.server.on_letter(broker, Report(load, accepts))
+        central.server.on_message(broker, Report(load, accepts))
     for below, expected in ((50, 13), (15, 11), (5, None)):
-        assert central.server.answer(A, Ask(1, below)) == AnswerLetter(1, expected)
+        assert central.server.answer(A, Ask(1, below)) == ServerAnswer(1, expected)
     assert nearest([3, 1, 2], {1: 2, 3: 2}.get) == 1  # a tie: the lower number; no way to the other
 
 
 class Central:
-    """A directory on node 9 and a client on A; letters arrive when told to."""
+    """A directory on node 9 and a client on A; messages arrive when told to."""
 
     def __init__(self) -> None:
         self.host, self.asker = FakeHost(9), FakeHost(A)
-        self.questions: list[Letter] = []
-        self.answers: list[Letter] = []
-        self.server = CentralDirectory(self.host, lambda to, letter: self.answers.append(letter))
-        post = Outgoing()
-        post.write = self._ask  # type: ignore[method-assign]
-        shared = shared_of(self.asker, Near(), post)
+        self.questions: list[StreamMessage] = []
+        self.answers: list[StreamMessage] = []
+        self.server = CentralDirectory(self.host, lambda to, message: self.answers.append(message))
+        streams = Outgoing()
+        streams.write = self._ask  # type: ignore[method-assign]
+        shared = shared_of(self.asker, Near(), streams)
         shared.overlay.topology.update(A, BrokerRow((B, 4, C, 2), 5, boot=1), 0)
         self.client = CentralClient(shared, 9)
 
-    def _ask(self, to: NodeId, letter: Letter) -> bool:
-        self.questions.append(letter)
+    def _ask(self, to: NodeId, message: StreamMessage) -> bool:
+        self.questions.append(message)
         return True
 
     def carry(self) -> None:
-        for letter in self.questions:
-            assert isinstance(letter, Report | Ask)
-            self.server.on_letter(A, letter)
+        for message in self.questions:
+            assert isinstance(message, Report | Ask)
+            self.server.on_message(A, message)
         for answer in self.answers:
-            assert isinstance(answer, AnswerLetter)
+            assert isinstance(answer, ServerAnswer)
             self.client.on_answer(9, answer)
         self.questions.clear()
         self.answers.clear()
@@ -187,20 +187,20 @@ def test_the_central_directory_answers_by_what_it_heard_last() -> None:
     assert central.ask(lambda done: central.client.less_loaded(0.9, done)) == [None]
     central.client.report(0.95, 0)
     central.carry()
-    central.server.on_letter(B, Report(10, True))
-    central.server.on_letter(C, Report(50, True))
+    central.server.on_message(B, Report(10, True))
+    central.server.on_message(C, Report(50, True))
     assert central.ask(lambda done: central.client.less_loaded(0.9, done)) == [C]  # 2 hops, B is at 4
     assert central.ask(lambda done: central.client.less_loaded(0.3, done)) == [B]
     central.host.advance(LIFETIME + 1)
-    central.server.on_letter(B, Report(10, True))
+    central.server.on_message(B, Report(10, True))
     assert central.ask(lambda done: central.client.less_loaded(0.9, done)) == [B]  # C has been silent
 
 
 def test_volunteers_are_found_until_they_are_brokers() -> None:
     central = Central()
-    central.server.on_letter(7, Volunteer())
+    central.server.on_message(7, Volunteer())
     assert central.ask(central.client.willing) == [7]
-    central.server.on_letter(7, Report(0, True))
+    central.server.on_message(7, Report(0, True))
     assert central.ask(central.client.willing) == [None]
 
 
@@ -208,10 +208,10 @@ def test_a_question_without_an_answer_ends_as_nobody_and_strangers_do_not_answer
     central = Central()
     found: list[NodeId | None] = []
     central.client.willing(found.append)
-    central.client.on_answer(8, AnswerLetter(1, 5))
+    central.client.on_answer(8, ServerAnswer(1, 5))
     central.asker.advance(ANSWER_WITHIN)
     central.client.give_up()
-    central.client.on_answer(9, AnswerLetter(1, 5))  # too late
+    central.client.on_answer(9, ServerAnswer(1, 5))  # too late
     assert found == [None]
 
 
@@ -220,8 +220,8 @@ def test_the_server_names_the_broker_of_the_client_s_new_network() -> None:
     central = Central()
     central.client.report(0.1, 0)  # of A: 4 hops to B, 2 to C
     central.carry()
-    central.server.on_letter(B, Report(30, True, (C, 3)))
-    central.server.on_letter(C, Report(50, True))
+    central.server.on_message(B, Report(30, True, (C, 3)))
+    central.server.on_message(C, Report(50, True))
 
     def near(place: NodeId) -> list[Alternative | None]:
         found: list[Alternative | None] = []
@@ -230,7 +230,7 @@ def test_the_server_names_the_broker_of_the_client_s_new_network() -> None:
         return found
 
     assert near(C) == [Alternative(C, 0.5, 0)]
-    central.server.on_letter(C, Report(FULL, False))
+    central.server.on_message(C, Report(FULL, False))
     assert near(C) == [Alternative(B, 0.3, 3)]
     assert near(8) == [None]  # nobody has measured how far that is
     late: list[Alternative | None] = []
@@ -264,12 +264,12 @@ def test_the_server_says_what_a_broker_has_reported_of_itself(monkeypatch: pytes
         Report(1, True, (), 1, (FARTHEST + 1, 0)),
         Report(1, True, (), 1, (0.5, 0)),  # type: ignore[arg-type]
         Report(1, True, (), 1, (1, 2, 3)),  # type: ignore[arg-type]
-        AnswerLetter(1, 2, 0, 0, 5, (0, -FARTHEST - 1)),
+        ServerAnswer(1, 2, 0, 0, 5, (0, -FARTHEST - 1)),
     ],
 )
-def test_what_cannot_be_is_refused_when_it_is_decoded(report: Report | AnswerLetter) -> None:
-    def carried(letter: Report | AnswerLetter) -> bytes:
-        return FRAMES.encode(Envelope(A, B, 0, (), StreamSegment(1, 0, 0, 0, letter)))
+def test_what_cannot_be_is_refused_when_it_is_decoded(report: Report | ServerAnswer) -> None:
+    def carried(message: Report | ServerAnswer) -> bytes:
+        return FRAMES.encode(Envelope(A, B, 0, (), StreamSegment(1, 0, 0, 0, message)))
 
     assert FRAMES.decode(carried(Report(1, True, (), 5, (-FARTHEST, FARTHEST))))
     with pytest.raises(WireError):
@@ -277,29 +277,29 @@ def test_what_cannot_be_is_refused_when_it_is_decoded(report: Report | AnswerLet
 
 
 class Pinged:
-    """Nodes whose letters take a time of their own, one way."""
+    """Nodes whose messages take a time of their own, one way."""
 
     def __init__(self, delays: dict[tuple[NodeId, NodeId], int]) -> None:
         self.delays = delays
         self.now = 0
         self.hosts = {node: FakeHost(node) for pair in delays for node in pair}
         self.sent = 0
-        self.under_way: list[tuple[int, int, NodeId, NodeId, Letter]] = []  # when, the how manieth, …
+        self.under_way: list[tuple[int, int, NodeId, NodeId, StreamMessage]] = []  # when, the how manieth, …
         self.pings = {node: Pings(host, partial(self.send, node)) for node, host in self.hosts.items()}
 
-    def send(self, sender: NodeId, to: NodeId, letter: Letter) -> None:
+    def send(self, sender: NodeId, to: NodeId, message: StreamMessage) -> None:
         delay = self.delays.get((sender, to), self.delays.get((to, sender)))
         if delay is not None:
-            assert isinstance(letter, Letter)
+            assert isinstance(message, StreamMessage)
             self.sent += 1
-            self.under_way.append((self.now + delay, self.sent, sender, to, letter))
+            self.under_way.append((self.now + delay, self.sent, sender, to, message))
 
     def run(self, until: int) -> None:
         while self.under_way and min(self.under_way)[0] <= until:
-            at, _, sender, to, letter = first = min(self.under_way)
+            at, _, sender, to, message = first = min(self.under_way)
             self.under_way.remove(first)
             self._advance(at)
-            self.pings[to].on_letter(sender, letter)  # type: ignore[arg-type]
+            self.pings[to].on_message(sender, message)  # type: ignore[arg-type]
         self._advance(until)
 
     def _advance(self, at: int) -> None:
@@ -323,13 +323,13 @@ def test_who_does_not_answer_is_left_out_and_a_stranger_s_answer_is_none() -> No
     net = Pinged({(A, B): 3_000, (B, C): 700})
     found: list[Mapping[NodeId, int]] = []
     net.pings[A].ask(A, [B, C], found.append)
-    net.pings[A].on_letter(B, Pong(2))  # that was C's
+    net.pings[A].on_message(B, Pong(2))  # that was C's
     net.run(PONG_WITHIN)
     assert found == []
     net.pings[A].give_up()
     assert found == [{B: 3_000}]
     net.pings[A].ask(C, [B], found.append)
-    net.pings[A].on_letter(B, Latencies(1, (B, 1)))  # C was asked
+    net.pings[A].on_message(B, Latencies(1, (B, 1)))  # C was asked
     net.run(PONG_WITHIN + 2 * SECOND + 1_000_000)
     net.pings[A].give_up()
     assert found == [{B: 3_000}, {}]

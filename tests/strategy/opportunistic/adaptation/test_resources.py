@@ -72,7 +72,7 @@ def test_only_the_last_ten_seconds_count_and_a_model_has_no_machine() -> None:
     assert nothing.taken(0.0) == 0.0
 
 
-def test_bandwidth_is_what_the_largest_letters_had() -> None:
+def test_bandwidth_is_what_the_largest_messages_had() -> None:
     trips = RoundTrips()
     assert trips.bandwidth() is None
     trips.measure(64, 20 * MILLISECOND, is_alone=True)  # 10 ms each way

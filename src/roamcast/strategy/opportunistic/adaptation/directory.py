@@ -16,10 +16,10 @@ from roamcast.strategy.opportunistic.adaptation.services import Alternative, Bro
 from roamcast.strategy.opportunistic.messages import (
     FARTHEST,
     FULL,
-    AnswerLetter,
     Ask,
     Location,
     Report,
+    ServerAnswer,
     Volunteer,
 )
 from roamcast.strategy.opportunistic.shared import NodePart, SharedParts
@@ -93,7 +93,7 @@ class CentralDirectory:
         )
         self._volunteers: ExpiringDict[NodeId, Micros] = ExpiringDict(RECORDS_MAX, unreported, int)
 
-    def on_letter(self, sender: NodeId, message: Report | Volunteer | Ask) -> None:
+    def on_message(self, sender: NodeId, message: Report | Volunteer | Ask) -> None:
         until = self._host.now() + LIFETIME
         match message:
             case Report(load, accepts, pairs, memory, location):
@@ -106,25 +106,25 @@ class CentralDirectory:
             case Ask():
                 self._send(sender, self.answer(sender, message))
 
-    def answer(self, asker: NodeId, ask: Ask) -> AnswerLetter:
+    def answer(self, asker: NodeId, ask: Ask) -> ServerAnswer:
         self._brokers.expire(self._host.now())
         self._volunteers.expire(self._host.now())
         if ask.about is not None:
             known = self._brokers.get(ask.about)
             if known is None:
-                return AnswerLetter(ask.number)
+                return ServerAnswer(ask.number)
             load = round(100 * known.load)
-            return AnswerLetter(ask.number, ask.about, load, 0, known.memory, known.location)
+            return ServerAnswer(ask.number, ask.about, load, 0, known.memory, known.location)
         if ask.near is not None:
             broker = self._nearest_below(asker, FULL / 100, ask.near)
             if broker is None:
-                return AnswerLetter(ask.number)
+                return ServerAnswer(ask.number)
             load = round(100 * self._brokers[broker].load)
-            return AnswerLetter(ask.number, broker, load, int(self._distance(ask.near, broker)))
+            return ServerAnswer(ask.number, broker, load, int(self._distance(ask.near, broker)))
         if ask.below is None:
             willing = [node for node in self._volunteers if node != asker]
-            return AnswerLetter(ask.number, nearest(willing, lambda node: self._distance(asker, node)))
-        return AnswerLetter(ask.number, self._nearest_below(asker, ask.below / 100, asker))
+            return ServerAnswer(ask.number, nearest(willing, lambda node: self._distance(asker, node)))
+        return ServerAnswer(ask.number, self._nearest_below(asker, ask.below / 100, asker))
 
     def _nearest_below(self, asker: NodeId, load: float, place: NodeId) -> NodeId | None:
         """The broker nearest to `place` that carries less than `load` and accepts more, the asker apart."""
@@ -147,11 +147,11 @@ class CentralClient(NodePart):
     def __init__(self, shared: SharedParts, server: NodeId) -> None:
         super().__init__(shared)
         self._server = server
-        self._questions: OpenQuestions[AnswerLetter] = OpenQuestions(self._host)
+        self._questions: OpenQuestions[ServerAnswer] = OpenQuestions(self._host)
         self.give_up = self._questions.give_up
 
     def alternative(self, near: NodeId, on_found: Callable[[Alternative | None], None]) -> None:
-        def answered(answer: AnswerLetter | None) -> None:
+        def answered(answer: ServerAnswer | None) -> None:
             if answer is None or answer.node is None or answer.hops >= FAR:
                 on_found(None)
             else:
@@ -166,7 +166,7 @@ class CentralClient(NodePart):
         self._ask(None, None, lambda answer: on_found(_node_of(answer)))
 
     def about(self, broker: NodeId, on_found: OnFacts) -> None:
-        def answered(answer: AnswerLetter | None) -> None:
+        def answered(answer: ServerAnswer | None) -> None:
             if answer is None or answer.node != broker:
                 on_found(None)
             else:
@@ -182,21 +182,23 @@ class CentralClient(NodePart):
         hundredths = min(round(100 * load), FULL)
         pairs = tuple(number for pair in known for number in pair)
         location = own_location(self._host)
-        self._post.write(self._server, Report(hundredths, hundredths < FULL, pairs, max(memory, 0), location))
+        self._streams.write(
+            self._server, Report(hundredths, hundredths < FULL, pairs, max(memory, 0), location)
+        )
 
-    def on_answer(self, sender: NodeId, message: AnswerLetter) -> None:
+    def on_answer(self, sender: NodeId, message: ServerAnswer) -> None:
         self._questions.answered(sender, message.number, message)
 
     def _ask(
         self,
         below: int | None,
         near: NodeId | None,
-        on_answer: Callable[[AnswerLetter | None], None],
+        on_answer: Callable[[ServerAnswer | None], None],
         about: NodeId | None = None,
     ) -> None:
         number = self._questions.ask(self._server, ANSWER_WITHIN, on_answer)
         if number is not None:
-            self._post.write(self._server, Ask(number, below, near, about))
+            self._streams.write(self._server, Ask(number, below, near, about))
 
 
 def own_location(host: Host) -> Location | None:
@@ -207,5 +209,5 @@ def own_location(host: Host) -> Location | None:
     return round(here.x), round(here.y)
 
 
-def _node_of(answer: AnswerLetter | None) -> NodeId | None:
+def _node_of(answer: ServerAnswer | None) -> NodeId | None:
     return None if answer is None else answer.node

@@ -25,17 +25,17 @@ from roamcast.strategy.opportunistic.client import ClientSide
 from roamcast.strategy.opportunistic.handoff import Handoffs
 from roamcast.strategy.opportunistic.homes import HomeClient, Homes, Traffic
 from roamcast.strategy.opportunistic.messages import (
-    AnswerLetter,
     Ask,
     BecomeBroker,
     Here,
     Latencies,
-    Letter,
     Measure,
     Ping,
     Pong,
     Reading,
     Report,
+    ServerAnswer,
+    StreamMessage,
     Unwatch,
     Volunteer,
     Watch,
@@ -69,8 +69,8 @@ class Adaptation(NodePart):
         self._slow = max(round(WINDOW / self._period), 1)  # periods
         self._periods = 0
         self._is_waiting = False
-        self._pings = Pings(host, self._post.write)
-        self.monitor = ResourceMonitor(host, self._channel, self._post.write)
+        self._pings = Pings(host, self._streams.write)
+        self.monitor = ResourceMonitor(host, self._channel, self._streams.write)
         for kind, read in (
             ("memory", self._read_memory),
             ("distance", self._read_distance),
@@ -85,7 +85,7 @@ class Adaptation(NodePart):
         self._broker: Brokerage | None = None
         self._volunteers: ExpiringDict[NodeId, Micros] = ExpiringDict(RECORDS_MAX, unreported, int)
         is_server = self._options.directory == host.node
-        self._server = CentralDirectory(host, self._post.write) if is_server else None
+        self._server = CentralDirectory(host, self._streams.write) if is_server else None
         self._central: CentralClient | None = None
         self._reported: float | None = None
         self._told_load, self._told_at = 0, 0
@@ -119,22 +119,22 @@ class Adaptation(NodePart):
         self._channel.clear()
         self._volunteers.clear()
 
-    def on_letter(self, sender: NodeId, message: Letter) -> bool:
+    def on_message(self, sender: NodeId, message: StreamMessage) -> bool:
         """Whether this node shall become a broker."""
         match message:
             case Watch() | Unwatch() | Reading():
-                self.monitor.on_letter(sender, message)
+                self.monitor.on_message(sender, message)
                 self._wait()
             case Volunteer() if self._server is None:
                 self._volunteers[sender] = self._host.now() + LIFETIME
             case Report() | Volunteer() | Ask():
                 if self._server is not None:
-                    self._server.on_letter(sender, message)
-            case AnswerLetter():
+                    self._server.on_message(sender, message)
+            case ServerAnswer():
                 if self._central is not None:
                     self._central.on_answer(sender, message)
             case Ping() | Pong() | Measure() | Latencies():
-                self._pings.on_letter(sender, message)
+                self._pings.on_message(sender, message)
             case BecomeBroker():
                 if self._broker is not None:
                     self._broker.retirement.cancel()
@@ -214,13 +214,13 @@ class Adaptation(NodePart):
         if to is None:
             self._client.need_home()  # even if it has nothing to report: others must know that it is willing
         elif to != node:
-            self._post.write(to, Volunteer())
+            self._streams.write(to, Volunteer())
         elif self._server is not None:
-            self._server.on_letter(node, Volunteer())
+            self._server.on_message(node, Volunteer())
 
     def _create(self, node: NodeId) -> None:
         self._volunteers.pop(node, None)  # others may be asked next
-        self._post.write(node, BecomeBroker())
+        self._streams.write(node, BecomeBroker())
 
     def _willing(self) -> list[NodeId]:
         self._volunteers.expire(self._host.now())
@@ -239,7 +239,7 @@ class Adaptation(NodePart):
             }
 
     def _memory_left(self) -> int:
-        left, machine = self._options.memory - self._post.octets(), self._shared.context.machine
+        left, machine = self._options.memory - self._streams.octets(), self._shared.context.machine
         there = None if machine is None else machine.read().memory
         return left if there is None else min(left, there)
 
@@ -280,9 +280,9 @@ class Adaptation(NodePart):
             row.traffic = Traffic()
 
     def _round_trips(self) -> Iterator[tuple[NodeId, RoundTrips]]:
-        """To neighbouring brokers that letters went to."""
+        """To neighbouring brokers that messages went to."""
         for near in [] if self._broker is None else self._overlay.neighbours():
-            round_trips = self._post.round_trips(near.broker)
+            round_trips = self._streams.round_trips(near.broker)
             if round_trips is not None:
                 yield near.broker, round_trips
 

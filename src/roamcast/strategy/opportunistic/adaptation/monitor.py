@@ -13,7 +13,7 @@ Readings, by kind:
 - `topology`: `now`, `brokers` (known), `neighbours` (of this broker); read only when a broker came or went,
   or one's neighbours changed
 - `latency`: `peer`, `micros` (half of a round trip to a neighbour, as the channels measure it)
-- `bandwidth`: `peer`, `octets` (per second to a neighbour, as the largest letters lately went)
+- `bandwidth`: `peer`, `octets` (per second to a neighbour, as the largest messages lately went)
 - `handoff`: `client`, `broker` (a client came into another broker's network)
 
 An application may add kinds of its own (`add`). A reading that comes from another node has the names of its
@@ -44,11 +44,11 @@ from roamcast.strategy.opportunistic.adaptation.events import Measured, SystemCh
 from roamcast.strategy.opportunistic.messages import (
     PEERS_MAX,
     Latencies,
-    Letter,
     Measure,
     Ping,
     Pong,
     Reading,
+    StreamMessage,
     Unwatch,
     Watch,
 )
@@ -62,7 +62,7 @@ QUESTIONS_MAX = 1_024  # that are open at the same time, of one kind
 
 Reply = TypeVar("Reply")
 
-Send = Callable[[NodeId, Letter], object]
+Send = Callable[[NodeId, StreamMessage], object]
 OnMeasured = Callable[[Mapping[NodeId, Micros]], object]
 
 Values = Mapping[str, int | float]
@@ -169,7 +169,7 @@ class ResourceMonitor:
         if self._asked.pop((node, number), None) is not None:
             self._send(node, Unwatch(number))
 
-    def on_letter(self, sender: NodeId, message: Watch | Unwatch | Reading) -> None:
+    def on_message(self, sender: NodeId, message: Watch | Unwatch | Reading) -> None:
         match message:
             case Watch():
                 self._install(sender, message)
@@ -283,7 +283,7 @@ class OpenQuestions(Generic[Reply]):
 class Pings:
     """How far nodes are in time (channels, 3.1): half of the round trip of a ping, here or from a broker.
 
-    Round trips of streams are smoothed over minutes and known only where letters went; comparing two ways
+    Round trips of streams are smoothed over minutes and known only where messages went; comparing two ways
     that a client might take from now on needs current values of both.
     """
 
@@ -302,7 +302,7 @@ class Pings:
         if number is not None:
             self._send(at, Measure(number, tuple(to[:PEERS_MAX])))
 
-    def on_letter(self, sender: NodeId, message: Ping | Pong | Measure | Latencies) -> None:
+    def on_message(self, sender: NodeId, message: Ping | Pong | Measure | Latencies) -> None:
         match message:
             case Ping():
                 self._send(sender, Pong(message.number))

@@ -23,8 +23,8 @@ client's row. The ACK (`Switched`, step 4) goes to both brokers. The destination
 the client since it accepted it, so what comes after the ACK is among it (step 6), and nothing waits for that.
 A client without modulators gets its events past its home, and no producer has to switch.
 
-`loose`: the client is moved at once: its modulators' states and one letter to the destination, one back; no
-broker is asked. Order is kept all the same. `stateless`: the states stay, so it is one letter each way.
+`loose`: the client is moved at once: its modulators' states and one message to the destination, one back; no
+broker is asked. Order is kept all the same. `stateless`: the states stay, so it is one message each way.
 """
 
 from collections.abc import Callable
@@ -36,17 +36,17 @@ from roamcast.strategy.opportunistic.homes import Homes
 from roamcast.strategy.opportunistic.messages import (
     Accepted,
     Cancelled,
-    CarryLetter,
+    CarryMessage,
     Detour,
     Handoff,
     MovedDelivery,
-    MovedLetter,
+    MovedMessage,
     MovedState,
     Switched,
     Taken,
 )
 from roamcast.strategy.opportunistic.readers import NodeReading
-from roamcast.strategy.opportunistic.shared import LetterHandlers, NodePart, SharedParts
+from roamcast.strategy.opportunistic.shared import NodePart, SharedParts, StreamHandlers
 from roamcast.units import Micros, NodeId
 
 
@@ -59,21 +59,21 @@ class Handoffs(NodePart):
         homes: Homes,
         reading: NodeReading,
         broker: BrokerLoad,
-        on_carry: Callable[[CarryLetter], None],
+        on_carry: Callable[[CarryMessage], None],
     ) -> None:
         super().__init__(shared)
         self._shared = shared
         self.source = Source(shared, homes, reading)
         self.destination = Destination(shared, homes, broker, on_carry)
 
-        self.letters: LetterHandlers = {
+        self.messages: StreamHandlers = {
             Handoff: self.destination.on_handoff,
             Accepted: self.source.on_accepted,
             Detour: self._on_detour,
             Switched: self._on_switched,
             MovedDelivery: self.destination.on_luggage,
             MovedState: self.destination.on_luggage,
-            MovedLetter: self._on_moved,
+            MovedMessage: self._on_moved,
             Taken: self.source.on_taken,
             Cancelled: self.destination.on_cancelled,
         }
@@ -84,7 +84,7 @@ class Handoffs(NodePart):
         self.source.on_switched(sender, message)
         self.destination.on_switched(message)
 
-    def _on_moved(self, sender: NodeId, message: MovedLetter, held: Micros) -> None:
+    def _on_moved(self, sender: NodeId, message: MovedMessage, held: Micros) -> None:
         claim = self.destination.claim_of(message.consumer)
         self.destination.on_moved(sender, message, held)
         if claim is not None:
@@ -100,7 +100,7 @@ class Handoffs(NodePart):
         self.source.on_superseded(node, version)
         self.destination.on_superseded(node, version)
 
-    def on_carry(self, carry: CarryLetter) -> bool:
+    def on_carry(self, carry: CarryMessage) -> bool:
         """Whether an event is for a client on the move, and is seen to."""
         return self.source.on_carry(carry) or self.destination.on_carry(carry)
 
@@ -127,7 +127,7 @@ class Handoffs(NodePart):
                 return
         self._consumers.switch(message.consumer, message.version, message.home, boot)
         for broker in sorted({message.source, message.home} - {self._host.node}):
-            self._post.write(broker, Switched(message.consumer, message.version))
+            self._streams.write(broker, Switched(message.consumer, message.version))
 
 
 def pass_claim_on(shared: SharedParts, claim: Detour) -> bool:
@@ -140,5 +140,5 @@ def pass_claim_on(shared: SharedParts, claim: Detour) -> bool:
     if claim.source != claim.home or consumers.version(claim.consumer) >= claim.version:
         return False
     consumers.switch(claim.consumer, claim.version, claim.home, overlay.boot_of(claim.home))
-    shared.post.write(row.home, claim)
+    shared.streams.write(row.home, claim)
     return True

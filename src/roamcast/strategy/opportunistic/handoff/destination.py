@@ -16,14 +16,14 @@ from roamcast.strategy.opportunistic.homes import CLIENTS_MAX, HomeClient, Homes
 from roamcast.strategy.opportunistic.messages import (
     SUBSCRIPTIONS_MAX,
     Accepted,
-    AttachLetter,
+    AttachMessage,
     Cancelled,
-    CarryLetter,
+    CarryMessage,
     Deliver,
     Detour,
     Handoff,
     MovedDelivery,
-    MovedLetter,
+    MovedMessage,
     MovedState,
     NewHome,
     Switched,
@@ -46,7 +46,7 @@ class Coming:
     work: int = 0  # of its modulators, as the source said
     carries: list[HeldCarry] = field(default_factory=list)
     deliveries: list[Deliver] = field(default_factory=list)
-    attach: AttachLetter | None = None  # it has chosen us by itself, then
+    attach: AttachMessage | None = None  # it has chosen us by itself, then
     attached_at: Micros = 0
     is_known_there: bool = False  # the home that was given up has confirmed our question
     claim: Detour | None = None  # it has chosen another broker by itself: it goes there when it has come
@@ -64,7 +64,7 @@ class BrokerLoad(Protocol):
 
 class Destination(NodePart):
     def __init__(
-        self, shared: SharedParts, homes: Homes, broker: BrokerLoad, on_carry: Callable[[CarryLetter], None]
+        self, shared: SharedParts, homes: Homes, broker: BrokerLoad, on_carry: Callable[[CarryMessage], None]
     ) -> None:
         """`on_carry` gets the events that waited here for a client, when it has come or does not come."""
         super().__init__(shared)
@@ -79,7 +79,7 @@ class Destination(NodePart):
 
     # Inputs.
 
-    def on_attach(self, node: NodeId, attach: AttachLetter, held: Micros) -> None:
+    def on_attach(self, node: NodeId, attach: AttachMessage, held: Micros) -> None:
         """A client has chosen us by itself, and the home that it gave up may still have its modulators: ask
         for them, and wait for a while. What they made and the client has not got comes with them."""
         assert attach.before is not None
@@ -93,7 +93,7 @@ class Destination(NodePart):
             coming.states, coming.stored = known.states, known.stored
             self._homes.moved_away[node] = now + 3 * self._timeout
             own = self._host.node
-            self._post.write(attach.before, Detour(node, version, own, own))
+            self._streams.write(attach.before, Detour(node, version, own, own))
         coming.attach, coming.attached_at = attach, now - held
 
     def on_switched(self, message: Switched) -> None:
@@ -107,7 +107,7 @@ class Destination(NodePart):
         """A client's modulators have not come in time. If it has chosen us by itself, they begin anew."""
         coming = self._coming.get(node)
         if coming is not None and coming.attach is not None and not coming.is_known_there:
-            coming.is_known_there = not self._post.waiting(coming.source)
+            coming.is_known_there = not self._streams.waiting(coming.source)
             if coming.is_known_there:  # it has our question, and will answer
                 self._timers.after(node, self._timeout)
                 return
@@ -144,15 +144,15 @@ class Destination(NodePart):
         elif node not in self._coming or self._coming[node].version < version:
             self._forget(node)
             self._expect(node, source, version, message.work)
-        self._post.write(source, Accepted(node, version, problem, self._broker.load()))
+        self._streams.write(source, Accepted(node, version, problem, self._broker.load()))
 
-    def on_carry(self, carry: CarryLetter) -> bool:
+    def on_carry(self, carry: CarryMessage) -> bool:
         """Step 6: whether an event is for a client on its way here, and waits for it."""
         coming = self._coming.get(carry.consumer)
         if coming is None:
             return False
         if len(coming.carries) >= HELD_BACK_MAX:
-            self._post.drop(DropReason.QUEUE_FULL, "handoff", carry.event.id)
+            self._streams.drop(DropReason.QUEUE_FULL, "handoff", carry.event.id)
         else:
             coming.carries.append(HeldCarry(carry, self._host.now()))
         return True
@@ -174,27 +174,27 @@ class Destination(NodePart):
                 pairs = zip(message.stored[::2], message.stored[1::2], strict=False)
                 coming.stored[message.subscription] = {EventId(*pair): None for pair in pairs}
 
-    def on_moved(self, source: NodeId, message: MovedLetter, held: Micros) -> None:
+    def on_moved(self, source: NodeId, message: MovedMessage, held: Micros) -> None:
         """Step 8; what has waited for the client goes to its modulators."""
         node = message.consumer
         if self._is_outdated(node, message.version):
-            self._post.write(source, Taken(node, message.version))
+            self._streams.write(source, Taken(node, message.version))
             return
         coming = self._coming.pop(node, None) or Coming(source, message.version)
         self._timers.cancel(node)
         client = self._client(message, coming, held)
         cursors = list(zip(message.cursors[::2], message.cursors[1::2], strict=False))
         self._homes.moved_away.pop(node, None)
-        self._post.write(source, Taken(node, message.version))
+        self._streams.write(source, Taken(node, message.version))
         if coming.attach is not None:
             self._homes.places.install(client, coming.states)
             client.read(lambda copy: None, cursors)
             waited = self._host.now() - coming.attached_at
             self._homes.on_attach(node, coming.attach, waited, client, coming.deliveries)
         else:
-            self._post.write(node, NewHome(message.generation, message.version))
+            self._streams.write(node, NewHome(message.generation, message.version))
             for delivery in coming.deliveries:
-                self._post.write(node, msgspec.structs.replace(delivery, generation=message.generation))
+                self._streams.write(node, msgspec.structs.replace(delivery, generation=message.generation))
             self._homes.enter(client, cursors, coming.states if message.has_states else None)
             self._homes.tell(client)
         self._release(coming.carries)
@@ -274,7 +274,7 @@ class Destination(NodePart):
             standing is not None and standing.version >= version
         )
 
-    def _client(self, message: MovedLetter, coming: Coming, held: Micros) -> HomeClient:
+    def _client(self, message: MovedMessage, coming: Coming, held: Micros) -> HomeClient:
         """The client as it was at the source."""
         own, now = self._host.node, self._host.now()
         client = HomeClient(

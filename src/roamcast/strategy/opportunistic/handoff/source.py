@@ -14,12 +14,12 @@ from roamcast.strategy.opportunistic.homes import HomeClient, Homes
 from roamcast.strategy.opportunistic.messages import (
     Accepted,
     Cancelled,
-    CarryLetter,
+    CarryMessage,
     Deliver,
     Detour,
     Handoff,
     MovedDelivery,
-    MovedLetter,
+    MovedMessage,
     MovedState,
     NewHome,
     Skip,
@@ -86,7 +86,7 @@ class Source(NodePart):
         else:
             self._timers.after(node, self._timeout)
             work = round(client.work(self._host.now()))
-            self._post.write(
+            self._streams.write(
                 to, Handoff(node, leaving.version, client.generation, client.interests, work, below)
             )
         return True
@@ -129,7 +129,7 @@ class Source(NodePart):
         claimed.phase, claimed.claimed = Phase.SWITCHING, generation
         if before is not None:
             if before.phase is not Phase.MOVED:
-                self._post.write(before.to, Cancelled(node, before.version))
+                self._streams.write(before.to, Cancelled(node, before.version))
             claimed.behind, claimed.undelivered = before.behind, before.undelivered
             self._end(before, "superseded")
         self._consumers.switch(node, message.version, message.home, boot)
@@ -143,22 +143,22 @@ class Source(NodePart):
             return
         match leaving.phase:
             case Phase.ASKED:
-                self._post.write(leaving.to, Cancelled(leaving.client.node, leaving.version))
+                self._streams.write(leaving.to, Cancelled(leaving.client.node, leaving.version))
                 self._end(leaving, "aborted")
-            case Phase.SWITCHING if self._post.silence(leaving.to) >= self._timeout // 2:
+            case Phase.SWITCHING if self._streams.silence(leaving.to) >= self._timeout // 2:
                 self._roll_back(leaving)
             case Phase.SWITCHING:
                 self._close(leaving)  # a producers' broker does not answer: its events are asked for
             case Phase.MOVED:
                 self._resume(leaving)
 
-    def on_carry(self, carry: CarryLetter) -> bool:
+    def on_carry(self, carry: CarryMessage) -> bool:
         """Whether an event for a client's modulators goes with the client."""
         leaving = self._leaving.get(carry.consumer)
         if leaving is None:
             return False
         if leaving.phase is Phase.MOVED:
-            self._post.write(leaving.to, carry)
+            self._streams.write(leaving.to, carry)
         elif leaving.is_closing:
             leaving.behind.append(HeldCarry(carry, self._host.now()))
         else:
@@ -171,11 +171,11 @@ class Source(NodePart):
         leaving = self._leaving.get(node)
         if leaving is None or leaving.phase is not Phase.MOVED:
             return None
-        letters = self._post.unconfirmed(leaving.to)
-        if not any(isinstance(letter, MovedLetter) and letter.consumer == node for letter in letters):
+        messages = self._streams.unconfirmed(leaving.to)
+        if not any(isinstance(message, MovedMessage) and message.consumer == node for message in messages):
             return None
-        for letter in leaving.undelivered:
-            self._post.write(node, letter)
+        for message in leaving.undelivered:
+            self._streams.write(node, message)
         return leaving.client
 
     def on_superseded(self, node: NodeId, version: int) -> None:
@@ -239,7 +239,7 @@ class Source(NodePart):
         node = leaving.client.node
         self._consumers.switch(node, version, home, self._overlay.boot_of(home))
         for broker in sorted(leaving.waiting):
-            self._post.write(broker, Detour(node, version, home, self._host.node))
+            self._streams.write(broker, Detour(node, version, home, self._host.node))
 
     def _close(self, leaving: Leaving) -> None:
         """All have switched, or shall not be waited for. Behind all work that this client still has here."""
@@ -256,18 +256,18 @@ class Source(NodePart):
             return  # superseded while it waited for the processor
         leaving.phase = Phase.MOVED
         self._homes.remove(client)
-        # A second copy of the letters that brought it here is outdated from now on, and events follow it.
+        # A second copy of the messages that brought it here is outdated from now on, and events follow it.
         self._consumers.switch(node, leaving.version, to, self._overlay.boot_of(to))
         until = now + max(2 * self._timeout, micros(self._options.home_timeout))
         self._homes.moved_away[node] = until
         self._send_luggage(leaving)
-        self._post.write(to, self._moved(leaving))
+        self._streams.write(to, self._moved(leaving))
         behind, leaving.behind = leaving.behind, []
         for held in behind:
-            self._post.write(to, held.aged(now))
+            self._streams.write(to, held.aged(now))
         for early in [] if client.reader is None else client.reader.take_waiting():
             if self._copies.flood(early.copy.event.id) is None:
-                self._post.write(to, carried(early.copy, node, True, early.base, now))
+                self._streams.write(to, carried(early.copy, node, True, early.base, now))
         # For a destination that may be behind a partition by now: as long as a row lasts.
         self._timers.after(node, micros(self._options.registration_lifetime))
 
@@ -276,22 +276,22 @@ class Source(NodePart):
         remember."""
         client, to, version = leaving.client, leaving.to, leaving.version
         node = client.node
-        for letter in self._post.abandon(node):
-            if isinstance(letter, Deliver) and letter.generation == client.generation:
-                leaving.undelivered.append(letter)
-            elif not isinstance(letter, NewHome):
-                self._post.write(node, letter)
-        for letter in leaving.undelivered:
-            self._post.write(to, MovedDelivery(node, version, letter))
+        for message in self._streams.abandon(node):
+            if isinstance(message, Deliver) and message.generation == client.generation:
+                leaving.undelivered.append(message)
+            elif not isinstance(message, NewHome):
+                self._streams.write(node, message)
+        for message in leaving.undelivered:
+            self._streams.write(to, MovedDelivery(node, version, message))
         states = self._homes.places.states(client) if self._keeps_states(leaving) else {}
         for subscription, state in states.items():
             stored = tuple(n for event in client.stored.get(subscription, ()) for n in event)
-            self._post.write(to, MovedState(node, version, subscription, state, stored))
+            self._streams.write(to, MovedState(node, version, subscription, state, stored))
 
-    def _moved(self, leaving: Leaving) -> MovedLetter:
+    def _moved(self, leaving: Leaving) -> MovedMessage:
         client, now = leaving.client, self._host.now()
         cursors = () if client.reader is None else client.reader.cursors.items()
-        return MovedLetter(
+        return MovedMessage(
             client.node,
             leaving.version,
             client.generation if leaving.claimed is None else leaving.claimed,
@@ -318,7 +318,7 @@ class Source(NodePart):
         client.version = leaving.version + 1
         leaving.waiting = self._suppliers(client)
         self._detour(leaving, client.version, self._host.node)
-        self._post.write(leaving.to, Cancelled(client.node, leaving.version))
+        self._streams.write(leaving.to, Cancelled(client.node, leaving.version))
         self._end(leaving, "rolled_back")
         self._homes.enter(client, [])
         self._homes.tell(client)
@@ -334,12 +334,12 @@ class Source(NodePart):
         client.version = leaving.version + 1
         self._homes.enter(client, [])
         self._homes.tell(client)
-        for letter in leaving.undelivered:
-            self._post.write(client.node, letter)
+        for message in leaving.undelivered:
+            self._streams.write(client.node, message)
         # The destination may have delivered under the next numbers: begin far behind them.
         first, client.next_number = client.next_number, client.next_number + NUMBERS_SKIPPED
-        self._post.write(client.node, Skip(client.generation, first, client.next_number))
-        self._post.write(client.node, NewHome(client.generation, client.version))
+        self._streams.write(client.node, Skip(client.generation, first, client.next_number))
+        self._streams.write(client.node, NewHome(client.generation, client.version))
 
     def _end(self, leaving: Leaving, outcome: str) -> None:
         node = leaving.client.node

@@ -1,4 +1,4 @@
-"""Letters between two nodes: in order and once, to oneself after the current input, aged while they wait."""
+"""Messages between two nodes: in order and once, to oneself after the current input, aged while they wait."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from roamcast.host import Layer, SendFailure
 from roamcast.strategy.opportunistic.envelope import Transport
 from roamcast.strategy.opportunistic.messages import (
     FRAMES,
-    LETTER_OCTETS_MAX,
+    MESSAGE_OCTETS_MAX,
     Bundle,
     Envelope,
-    Letter,
     NotHome,
-    PublishLetter,
+    PublishMessage,
     Skip,
+    StreamMessage,
 )
-from roamcast.strategy.opportunistic.stream import LetterPost
+from roamcast.strategy.opportunistic.stream import PeerStreams
 from roamcast.testing import FakeHost
 from roamcast.trace import Dropped, DropReason
 from roamcast.underlay.base import Underlay
@@ -37,19 +37,19 @@ class Direct(Underlay):
 class Party(Layer):
     def __init__(self, node: NodeId) -> None:
         self.host, self.underlay = FakeHost(node, seed=node), Direct()
-        self.got: list[tuple[NodeId, Letter, int]] = []
+        self.got: list[tuple[NodeId, StreamMessage, int]] = []
         self.unreachable: list[NodeId] = []
         self.transport = Transport(self.host, self.underlay)
-        self.post = LetterPost(self.host, self.transport, self)
+        self.streams = PeerStreams(self.host, self.transport, self)
         self.host.attach(self)
 
     def on_timer(self, name: Any) -> None:
         name.due()
 
-    def on_letter(self, sender: NodeId, letter: Letter, hops: int, held: Micros) -> None:
-        self.got.append((sender, letter, held))
+    def on_message(self, sender: NodeId, message: StreamMessage, hops: int, held: Micros) -> None:
+        self.got.append((sender, message, held))
 
-    def on_reset(self, peer: NodeId, unconfirmed: list[Letter]) -> None: ...
+    def on_reset(self, peer: NodeId, unconfirmed: list[StreamMessage]) -> None: ...
 
     def on_unreachable(self, peer: NodeId) -> None:
         self.unreachable.append(peer)
@@ -58,7 +58,7 @@ class Party(Layer):
         frame = FRAMES.decode(payload)
         assert isinstance(frame, Envelope | Bundle)
         for arrival in self.transport.on_frame(sender, frame):
-            self.post.on_content(*arrival)
+            self.streams.on_content(*arrival)
 
 
 def pass_time(one: Party, other: Party, *, loss: int = 0) -> None:
@@ -78,53 +78,53 @@ def pass_time(one: Party, other: Party, *, loss: int = 0) -> None:
                     receiver.hear(sender.host.node, frame.frame.payload)
 
 
-def test_letters_arrive_in_order_and_once_though_frames_get_lost() -> None:
+def test_messages_arrive_in_order_and_once_though_frames_get_lost() -> None:
     one, other = Party(1), Party(2)
-    letters = [Skip(1, n, n + 1) for n in range(30)]
-    for letter in letters:
-        assert one.post.write(2, letter)
+    messages = [Skip(1, n, n + 1) for n in range(30)]
+    for message in messages:
+        assert one.streams.write(2, message)
     pass_time(one, other, loss=3)
     pass_time(one, other)
-    assert [letter for _, letter, _ in other.got] == letters
-    assert one.post.is_idle() and one.post.waiting(2) == 0
+    assert [message for _, message, _ in other.got] == messages
+    assert one.streams.is_idle() and one.streams.waiting(2) == 0
 
 
 def test_what_a_node_says_to_itself_is_handled_after_the_current_input() -> None:
     party = Party(1)
-    party.post.write(1, NotHome(1))
-    assert party.got == [] and not party.post.is_idle()
+    party.streams.write(1, NotHome(1))
+    assert party.got == [] and not party.streams.is_idle()
     party.host.advance(0)
     assert party.got == [(1, NotHome(1), 0)] and party.host.sent == []
 
 
-def test_letters_for_a_node_out_of_reach_wait_age_and_go_when_a_route_is_found() -> None:
+def test_messages_for_a_node_out_of_reach_wait_age_and_go_when_a_route_is_found() -> None:
     one, other = Party(1), Party(2)
     one.underlay.is_there = False
-    one.post.write(2, PublishLetter(Event(1, 0), 0, 0, 0, 0))
+    one.streams.write(2, PublishMessage(Event(1, 0), 0, 0, 0, 0))
     one.host.advance(20 * SECOND)
-    assert one.unreachable == [2] and one.post.silence(2) == 20 * SECOND
-    (letter,) = one.post.unconfirmed(2)
-    assert isinstance(letter, PublishLetter) and letter.age == 20 * SECOND
+    assert one.unreachable == [2] and one.streams.silence(2) == 20 * SECOND
+    (message,) = one.streams.unconfirmed(2)
+    assert isinstance(message, PublishMessage) and message.age == 20 * SECOND
     one.underlay.is_there = True
-    one.post.on_routes_changed()
+    one.streams.on_routes_changed()
     other.host.advance(20 * SECOND)
     pass_time(one, other)
     ((sender, arrived, held),) = other.got
-    assert sender == 1 and isinstance(arrived, PublishLetter) and held == 20 * SECOND
+    assert sender == 1 and isinstance(arrived, PublishMessage) and held == 20 * SECOND
 
 
-def test_letters_of_some_kinds_are_taken_back_and_others_stay() -> None:
+def test_messages_of_some_kinds_are_taken_back_and_others_stay() -> None:
     party = Party(1)
     party.underlay.is_there = False
-    for letter in (NotHome(1), Skip(1, 0, 1), NotHome(2)):
-        party.post.write(2, letter)
-    assert party.post.take_back(2, (NotHome,)) == [NotHome(1), NotHome(2)]
-    assert party.post.unconfirmed(2) == [Skip(1, 0, 1)]
+    for message in (NotHome(1), Skip(1, 0, 1), NotHome(2)):
+        party.streams.write(2, message)
+    assert party.streams.take_back(2, (NotHome,)) == [NotHome(1), NotHome(2)]
+    assert party.streams.unconfirmed(2) == [Skip(1, 0, 1)]
 
 
-def test_a_letter_that_is_too_long_is_dropped_and_counted() -> None:
+def test_a_message_that_is_too_long_is_dropped_and_counted() -> None:
     party = Party(1)
-    long = PublishLetter(Event(1, 0, payload=bytes(LETTER_OCTETS_MAX)), 0, 0, 0, 0)
-    assert not party.post.write(2, long)
+    long = PublishMessage(Event(1, 0, payload=bytes(MESSAGE_OCTETS_MAX)), 0, 0, 0, 0)
+    assert not party.streams.write(2, long)
     reasons = [record.reason for record in party.host.records if isinstance(record, Dropped)]
     assert reasons == [DropReason.WIRE] and party.got == []
