@@ -89,9 +89,10 @@ torture: $(READY)  ## the long suites: 10,000 random schedules of the tree and o
 
 SEED ?= 501
 RESUME ?=  # --resume: go on with an interrupted one
-reproduce: $(READY)  ## the papers' figures, ours beside theirs, quick profile; writes docs/protocols/results.md
-	$(BIN)/roamcast reproduce --profile quick --seed $(SEED) --out out/reproduction $(RESUME) \
-		--page docs/protocols/results.md --counts README.md
+PROFILE ?= quick
+reproduce: $(READY)  ## the papers' figures, ours beside theirs, to a page; PROFILE=full writes docs/protocols/results.md and README
+	$(BIN)/roamcast reproduce --profile $(PROFILE) --seed $(SEED) --out out/reproduction/$(PROFILE) $(RESUME) \
+		$(if $(filter full,$(PROFILE)),--page docs/protocols/results.md --counts README.md)
 
 league: $(READY)  ## every strategy in the same dozen scenarios, ten seeds that nothing was tuned on; writes docs/study/league.md and the verdict in README.md
 	$(BIN)/roamcast league --profile full --seed 901 --out out/league --page docs/study/league.md --verdict README.md
