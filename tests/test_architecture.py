@@ -4,7 +4,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 from roamcast.extras import NOT_ON_A_DEVICE
 
@@ -105,8 +108,28 @@ MAY_IMPORT: dict[str, set[str]] = {
 FORBIDDEN_TO_PROTOCOLS = {"time", "random", "socket", "asyncio", "threading", "datetime", "secrets", "os"}
 
 
+@cache
 def modules() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a module, outer ones first. Half of these tests ask for all of them."""
+    return tuple(ast.walk(parsed(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgets_the_trees() -> Iterator[None]:
+    """They are a hundred megabytes, which the garbage collector would look through in all later tests."""
+    yield
+    for remembered in (modules, parsed, nodes_of):
+        remembered.cache_clear()
 
 
 def part_of(path: Path) -> str:
@@ -122,7 +145,7 @@ def part_named(module: str) -> str:
 
 def imports(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -216,7 +239,7 @@ def methods_and_fields() -> tuple[set[str], set[str]]:
     methods: set[str] = set()
     fields: set[str] = set()
     for path in modules():
-        for one in ast.walk(ast.parse(path.read_text())):
+        for one in nodes_of(path):
             if isinstance(one, ast.ClassDef):
                 for inside in one.body:
                     if isinstance(inside, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -228,9 +251,9 @@ def methods_and_fields() -> tuple[set[str], set[str]]:
     return methods, fields
 
 
-def assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def assignments(path: Path) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Each target with its value; of tuples, one by one."""
-    for one in ast.walk(tree):
+    for one in nodes_of(path):
         if isinstance(one, ast.Assign | ast.AnnAssign) and one.value is not None:
             for target in one.targets if isinstance(one, ast.Assign) else [one.target]:
                 if isinstance(target, ast.Tuple) and isinstance(one.value, ast.Tuple):
@@ -239,27 +262,31 @@ def assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                     yield target, one.value
 
 
-def own_methods(tree: ast.AST) -> dict[ast.expr, set[str]]:
+def own_methods(path: Path) -> dict[ast.expr, set[str]]:
     """For each expression inside a class: the methods of that class."""
     found: dict[ast.expr, set[str]] = {}
-    for one in ast.walk(tree):
+    for one in nodes_of(path):
         if isinstance(one, ast.ClassDef):
             plain = [f for f in one.body if isinstance(f, ast.FunctionDef) and not f.decorator_list]
+            names = {method.name for method in plain}
             for inside in ast.walk(one):
                 if isinstance(inside, ast.expr):
-                    found[inside] = {method.name for method in plain}
+                    found[inside] = names
     return found
+
+
+def is_name(one: ast.expr, *names: str) -> bool:
+    return isinstance(one, ast.Name) and one.id in names
 
 
 def test_no_call_back_is_put_into_another_object() -> None:
     methods, fields = methods_and_fields()
     wrong = []
     for path in modules():
-        tree = ast.parse(path.read_text())
-        functions = {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)} - fields
-        of_class = own_methods(tree)
-        for target, value in assignments(tree):
-            if not isinstance(target, ast.Attribute) or ast.unparse(target.value) in ("self", "cls"):
+        functions = {one.name for one in nodes_of(path) if isinstance(one, ast.FunctionDef)} - fields
+        of_class = own_methods(path)
+        for target, value in assignments(path):
+            if not isinstance(target, ast.Attribute) or is_name(target.value, "self", "cls"):
                 continue
             own = of_class.get(value, set()) if ast.unparse(value).startswith("self.") else set()
             is_function = (
@@ -298,8 +325,7 @@ def test_a_live_node_touches_the_machine_in_two_places_only() -> None:
     for path in sorted((SOURCE / "runtime" / "live").rglob("*.py")):
         if path.name in TOUCHES_THE_MACHINE:
             continue
-        tree = ast.parse(path.read_text())
-        for one in ast.walk(tree):
+        for one in nodes_of(path):
             found = ""
             if isinstance(one, ast.Import):
                 found = ", ".join(name.name for name in one.names if name.name in MACHINE)
@@ -361,8 +387,7 @@ LOOSE = 25  # statements: a line that is farther above the truth than this is to
 
 
 def statements(path: Path) -> int:
-    tree = ast.parse(path.read_text())
-    return sum(isinstance(one, ast.stmt) and not is_text(one) for one in ast.walk(tree))
+    return sum(isinstance(one, ast.stmt) and not is_text(one) for one in nodes_of(path))
 
 
 def is_text(one: ast.stmt) -> bool:
@@ -399,7 +424,7 @@ def test_the_name_of_a_class_is_unique() -> None:
     """A reader who searches for it finds one place."""
     places: dict[str, list[str]] = {}
     for path in modules():
-        for one in ast.parse(path.read_text()).body:
+        for one in parsed(path).body:
             if isinstance(one, ast.ClassDef) and not one.name.startswith("_"):
                 places.setdefault(one.name, []).append(str(path.relative_to(SOURCE)))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
