@@ -229,8 +229,8 @@ class ConsistencyCheck(Part):
         if lists.events is None:
             return 0
         theirs = {EventId(*key) for key in lists.events}
-        ours = (memo.id for memo in self._tables.events.entries())
-        lacking = [key for key in ours if key not in theirs and lists.tells_of_event(key)]
+        ours = self._tables.events.between(lists.first_event, lists.end_event)
+        lacking = [key for key in ours if key not in theirs]
         for key in lacking:
             self._transfer(to, key)
         return len(lacking)

@@ -137,6 +137,10 @@ class EventTable:
         """By publisher, and each publisher's in the order of publication."""
         return [self._entries[key] for key in sorted(self._entries)]
 
+    def between(self, first: tuple[int, int], end: tuple[int, int] | None) -> list[EventId]:
+        """The events that are kept, from the first on, before the end (None: to the last), in order."""
+        return sorted(key for key in self._entries if first <= key and (end is None or key < end))
+
     def known(self) -> list[EventId]:
         """The events that are kept or were pushed out, in order."""
         return sorted([*self._entries, *self._pushed_out])

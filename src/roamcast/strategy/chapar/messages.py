@@ -128,9 +128,6 @@ class Lists(WireMessage, frozen=True, tag=5):
     first_subscriber: Count = 0
     end_subscriber: Count | None = None
 
-    def tells_of_event(self, event: EventId) -> bool:
-        return self.events is not None and is_between(event, self.first_event, self.end_event)
-
     def tells_of_subscriber(self, subscriber: NodeId) -> bool:
         return self.versions is not None and is_between(
             subscriber, self.first_subscriber, self.end_subscriber
