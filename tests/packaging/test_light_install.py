@@ -93,16 +93,26 @@ def test_a_command_of_the_laboratory_says_what_to_install(device: Path) -> None:
         assert said.endswith(f"allowed: pip install 'roamcast[{extra}]'\n") and said.count("\n") == 1
 
 
+@pytest.fixture(scope="module")
+def two_files(device: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the commands write for two nodes of a group; the same for each strategy."""
+    roamcast, folder = device / "bin" / "roamcast", tmp_path_factory.mktemp("files")
+    done(roamcast, "node", "--init", folder / "a.toml", "--interface", "lo")
+    done(roamcast, "node", "--init", folder / "b.toml", "--like", folder / "a.toml")
+    return [(folder / name).read_text() for name in ("a.toml", "b.toml")]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES.own_names())
-def test_two_nodes_exchange_an_event(device: Path, strategy: str, tmp_path: Path) -> None:
+def test_two_nodes_exchange_an_event(
+    device: Path, strategy: str, two_files: list[str], tmp_path: Path
+) -> None:
     roamcast = device / "bin" / "roamcast"
     port = free_port()
     files = [tmp_path / "a.toml", tmp_path / "b.toml"]
-    done(roamcast, "node", "--init", files[0], "--interface", "lo")
-    done(roamcast, "node", "--init", files[1], "--like", files[0])
-    for file in files:
-        text = file.read_text().replace("# port = 4747", f"port = {port}")
+    for file, text in zip(files, two_files, strict=True):
+        text = text.replace("# port = 4747", f"port = {port}")
         file.write_text(text.replace("# [strategy]\n", f'[strategy]\nname = "{strategy}"\n'))
+        file.chmod(0o600)  # it has keys
     with running(roamcast, "node", files[0]) as one, running(roamcast, "node", files[1]) as other:
         sockets = [file.with_suffix(".sock") for file in files]
         wait_for(sockets, one, other)

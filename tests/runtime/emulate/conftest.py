@@ -23,7 +23,7 @@ def what_is_missing() -> str | None:
     return None if tried.returncode == 0 else tried.stderr.strip().splitlines()[-1]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def namespaces() -> None:
     missing = what_is_missing()
     if missing is not None:

@@ -1,11 +1,13 @@
-"""Whole emulations: real nodes, real time. Few and short, because each takes its seconds."""
+"""Whole emulations: real nodes, real time. Few and short, because each takes its seconds, and all at the same
+time: each has its own namespaces, and they mostly wait."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,92 @@ def line(nodes: int, duration: float, **others: Any) -> Scenario:
     return scenario_from(tables | others)
 
 
+# What the tests below ask for, by their names. The first of them starts all that are wanted.
+
+
+def played_line_of_three(folder: Path) -> tuple[runs.RunResult, list[float]]:
+    """Two runs in one, because starting costs the most: whole, then cut, then healed."""
+    faults = [
+        {"at": 3.55, "kind": "cut", "links": [[1, 2]]},
+        {"at": 5.05, "kind": "heal", "links": [[1, 2]]},
+    ]
+    shares: list[float] = []
+    return runs.emulate(line(3, 8.0, fault=faults), shares.append, folder), shares
+
+
+def played_modulator(_: Path) -> EmulationResult:
+    pairs = {"name": "aggregate", "attribute": "level", "every": 2}
+    workload = {
+        "subscriptions": [{"node": 1, "filter": "level > 3", "modulator": pairs}],
+        "publications": [{"t": 3.0 + 0.5 * n, "node": 0, "attributes": {"level": 5}} for n in range(8)],
+    }
+    strategy = {"strategy": {"name": "opportunistic"}, "underlay": {"name": "beacons"}}
+    return Emulation(line(2, 8.0, workload=workload, **strategy)).run()
+
+
+def played_moving_home(_: Path) -> EmulationResult:
+    """A-B-C becomes B-A-C: the consumer on C is handed off from the broker on B to the one on A, between two
+    events of a window."""
+    thirds = {"name": "aggregate", "attribute": "level", "every": 3}
+    publications = [{"t": 6.0 + 0.5 * n, "node": 0, "attributes": {"level": 5}} for n in range(30)]
+    tables: dict[str, Any] = {
+        "workload": {"subscriptions": [{"node": 2, "modulator": thirds}], "publications": publications},
+        "roles": {"brokers": [0, 1]},
+        "strategy": {
+            "name": "opportunistic",
+            "options": {"broker_update": 1.0, "broker_discovery": 1.0, "overload_control": False},
+        },
+        "underlay": {"name": "olsr", "options": {"hello_interval": 0.5, "tc_interval": 1.0}},
+        "world": {"nodes": 3, "area": [10.0, 10.0], "range": 40.0}
+        | {"mobility": {"model": "static"}, "radio": {"model": "disk"}},
+        "fault": [
+            {"at": 0.0, "kind": "cut", "links": [[0, 2]]},
+            {"at": 10.2, "kind": "heal", "links": [[0, 2]]},
+            {"at": 10.2, "kind": "cut", "links": [[1, 2]]},
+        ],
+    }
+    return Emulation(line(3, 26.0, **tables)).run()
+
+
+def played_killed_node(_: Path) -> EmulationResult:
+    faults = [{"at": 3.0, "kind": "crash", "nodes": [1]}, {"at": 4.0, "kind": "restart", "nodes": [1]}]
+    workload = {
+        "class": "memorized",
+        "lifetime": 60.0,
+        "size": 50,
+        "publications": [{"t": 2.5, "node": 1}, {"t": 3.5, "node": 1}, {"t": 3.6, "node": 0}],
+    }
+    return Emulation(line(2, 12.0, fault=faults, workload=workload, strategy={"name": "epidemic"})).run()
+
+
+PLAYED: dict[str, Callable[[Path], Any]] = {
+    "test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut": played_line_of_three,
+    "test_a_scenarios_modulator_makes_its_products_on_the_way": played_modulator,
+    "test_a_consumers_home_follows_it_along_a_line_and_its_modulator_keeps_its_state": played_moving_home,
+    "test_a_killed_node_comes_back_with_what_was_memorized": played_killed_node,
+}
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("emulations") / "traces"
+
+
+@pytest.fixture(scope="module")
+def emulations(
+    request: pytest.FixtureRequest, namespaces: None, traces: Path
+) -> Iterator[dict[str, Future[Any]]]:
+    wanted = {item.name for item in request.session.items} & PLAYED.keys()
+    with ThreadPoolExecutor(len(PLAYED)) as threads:
+        yield {name: threads.submit(PLAYED[name], traces) for name in sorted(wanted)}
+
+
+@pytest.fixture
+def emulated(request: pytest.FixtureRequest, emulations: dict[str, Future[Any]]) -> Any:
+    """The emulation of this test."""
+    return emulations[request.node.name].result()
+
+
 def same_as_live(emulated: runs.RunResult, traces: Path) -> None:
     """Compares the figures of the same time: emulated nodes start a while before instant 0."""
     whole = read_one(str(traces)).result
@@ -66,18 +154,14 @@ def same_as_live(emulated: runs.RunResult, traces: Path) -> None:
     assert here["reachable_ratio"] is None and live.remarks == ()
 
 
-@pytest.mark.usefixtures("namespaces")
-def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut(tmp_path: Path) -> None:
-    """Two runs in one, because starting costs the most: whole, then cut, then healed. The nodes' own traces,
-    read as those of a live network, give the same figures as far as a live network knows them."""
-    faults = [
-        {"at": 3.55, "kind": "cut", "links": [[1, 2]]},
-        {"at": 5.05, "kind": "heal", "links": [[1, 2]]},
-    ]
-    shares: list[float] = []
-    result = runs.emulate(line(3, 8.0, fault=faults), shares.append, tmp_path / "traces")
+def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut(
+    emulated: tuple[runs.RunResult, list[float]], traces: Path
+) -> None:
+    """The nodes' own traces, read as those of a live network, give the same figures as far as a live network
+    knows them."""
+    result, shares = emulated
     metrics = result.metrics
-    same_as_live(result, tmp_path / "traces")
+    same_as_live(result, traces)
     assert result.info.runtime == "emulate"
     places = {(knot.node, knot.x, knot.y) for knot in records(result.tables, Moved)}
     assert places == {(0, 0.0, 0.0), (1, 30.0, 0.0), (2, 60.0, 0.0)}, "the ether says where nodes are"
@@ -104,44 +188,17 @@ def test_a_line_of_three_delivers_everything_and_a_cut_is_a_cut(tmp_path: Path) 
     assert air is not None and data is not None and air > data + 42  # headers are around what the node counts
 
 
-@pytest.mark.usefixtures("namespaces")
-def test_a_scenarios_modulator_makes_its_products_on_the_way() -> None:
-    pairs = {"name": "aggregate", "attribute": "level", "every": 2}
-    workload = {
-        "subscriptions": [{"node": 1, "filter": "level > 3", "modulator": pairs}],
-        "publications": [{"t": 3.0 + 0.5 * n, "node": 0, "attributes": {"level": 5}} for n in range(8)],
-    }
-    strategy = {"strategy": {"name": "opportunistic"}, "underlay": {"name": "beacons"}}
-    emulated = Emulation(line(2, 8.0, workload=workload, **strategy)).run()
+def test_a_scenarios_modulator_makes_its_products_on_the_way(emulated: EmulationResult) -> None:
     assert emulated.circumstances.refused == ()
     delivered = emulated.trace.of(Delivered)
     assert 0 < len(delivered) <= 4  # of eight events: one product for every two
     assert all(record.matched for record in delivered)  # although no product has a level
 
 
-@pytest.mark.usefixtures("namespaces")
-def test_a_consumers_home_follows_it_along_a_line_and_its_modulator_keeps_its_state() -> None:
-    """A-B-C becomes B-A-C: the consumer on C is handed off from the broker on B to the one on A, between two
-    events of a window. Products have the identity of the event that completes their window."""
-    thirds = {"name": "aggregate", "attribute": "level", "every": 3}
-    publications = [{"t": 6.0 + 0.5 * n, "node": 0, "attributes": {"level": 5}} for n in range(30)]
-    tables: dict[str, Any] = {
-        "workload": {"subscriptions": [{"node": 2, "modulator": thirds}], "publications": publications},
-        "roles": {"brokers": [0, 1]},
-        "strategy": {
-            "name": "opportunistic",
-            "options": {"broker_update": 1.0, "broker_discovery": 1.0, "overload_control": False},
-        },
-        "underlay": {"name": "olsr", "options": {"hello_interval": 0.5, "tc_interval": 1.0}},
-        "world": {"nodes": 3, "area": [10.0, 10.0], "range": 40.0}
-        | {"mobility": {"model": "static"}, "radio": {"model": "disk"}},
-        "fault": [
-            {"at": 0.0, "kind": "cut", "links": [[0, 2]]},
-            {"at": 10.2, "kind": "heal", "links": [[0, 2]]},
-            {"at": 10.2, "kind": "cut", "links": [[1, 2]]},
-        ],
-    }
-    emulated = Emulation(line(3, 26.0, **tables)).run()
+def test_a_consumers_home_follows_it_along_a_line_and_its_modulator_keeps_its_state(
+    emulated: EmulationResult,
+) -> None:
+    """Products have the identity of the event that completes their window."""
     # On a busy machine B may start late, and its home is on A before that.
     since = [one for one in emulated.trace.of(HandedOff) if one.t > 10 * SECOND]
     moved = [one for one in since if one.node == 2 and one.outcome == "moved"]
@@ -150,17 +207,7 @@ def test_a_consumers_home_follows_it_along_a_line_and_its_modulator_keeps_its_st
     assert completed == list(range(2, 30, 3))  # none twice, none begun anew
 
 
-@pytest.mark.usefixtures("namespaces")
-def test_a_killed_node_comes_back_with_what_was_memorized() -> None:
-    faults = [{"at": 3.0, "kind": "crash", "nodes": [1]}, {"at": 4.0, "kind": "restart", "nodes": [1]}]
-    workload = {
-        "class": "memorized",
-        "lifetime": 60.0,
-        "size": 50,
-        "publications": [{"t": 2.5, "node": 1}, {"t": 3.5, "node": 1}, {"t": 3.6, "node": 0}],
-    }
-    scenario = line(2, 12.0, fault=faults, workload=workload, strategy={"name": "epidemic"})
-    emulated = Emulation(scenario).run()
+def test_a_killed_node_comes_back_with_what_was_memorized(emulated: EmulationResult) -> None:
     # Then come up to 1.7 s until the next digest, and the machine's own delays.
     if emulated.circumstances.restart_delay > 4 * SECOND:
         pytest.skip("this machine is too busy: the node was not back in time")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,29 @@ ON_THE_WAY = 10_000  # a frame takes less, but may begin on one side of a change
 PROGRAM = Path(__file__).with_name("air_of_three.py")
 
 
-def played(folder: Path, model: str) -> dict[str, Any]:
-    ran = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), model], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    answer: dict[str, Any] = json.loads(ran.stdout)
-    return answer
+MODELS = ("disk", "csma")
 
 
-@pytest.mark.usefixtures("namespaces")
-@pytest.mark.parametrize("model", ["disk", "csma"])
-def test_frames_follow_the_plan(tmp_path: Path, model: str) -> None:
-    answer = played(tmp_path, model)
+@pytest.fixture(scope="module")
+def ethers(
+    tmp_path_factory: pytest.TempPathFactory, namespaces: None
+) -> "Iterator[dict[str, subprocess.Popen[str]]]":
+    """Of each model one, all at the same time: they wait more than they compute."""
+    started = {}
+    for model in MODELS:
+        command = [sys.executable, str(PROGRAM), str(tmp_path_factory.mktemp(model)), model]
+        started[model] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    yield started
+    for program in started.values():
+        program.kill()
+        program.communicate()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_frames_follow_the_plan(model: str, ethers: "dict[str, subprocess.Popen[str]]") -> None:
+    said, complaints = ethers[model].communicate()
+    assert ethers[model].returncode == 0, complaints
+    answer: dict[str, Any] = json.loads(said)
     near, far, speaker = answer["said"]
     numbers, octets = near.split(";")
     heard = json.loads(numbers)
