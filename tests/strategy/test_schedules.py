@@ -30,6 +30,7 @@ class NoRepair(Oracle):
 ORACLES = {"flooding": NoRepair()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_random_schedules_lose_and_double_nothing(name: str) -> None:
     conditions = CONDITIONS[name]

@@ -2,9 +2,11 @@
 
 from random import Random
 
+import pytest
 from tests.virtual.day import EVENTS, Day
 
 
+@pytest.mark.long
 def test_every_warning_of_a_day_has_its_cause() -> None:
     order = Random(31).sample(EVENTS, len(EVENTS))
     day = Day(31).play(order, pause=60.0)

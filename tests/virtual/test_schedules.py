@@ -8,6 +8,8 @@ from tests.virtual.schedules import play
 
 from roamcast.strategy import STRATEGIES
 
+pytestmark = pytest.mark.long
+
 BATCH = 10
 # Found by schedules that were never looked at before, and mended: each with its cause.
 MENDED = {
@@ -51,7 +53,6 @@ MENDED_WITH_PROGRAMS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("first", range(2_000, 2_100, BATCH))
 def test_nothing_acknowledged_is_lost_and_nothing_of_qos_2_doubled(first: int) -> None:
     failures = []
@@ -63,7 +64,6 @@ def test_nothing_acknowledged_is_lost_and_nothing_of_qos_2_doubled(first: int) -
     assert not failures, "\n".join(failures)
 
 
-@pytest.mark.long
 def test_directed_loses_nothing_either() -> None:
     """It is not among those that a seed draws, so that old seeds play what they played."""
     for seed in range(7_000, 7_000 + BATCH):

@@ -213,6 +213,7 @@ def test_a_run_without_events_and_frames_has_a_page(tmp_path: Path) -> None:
     assert len(columns["event.t"]) == 0 and head["series"]["delivered"] == [0] * 200
 
 
+@pytest.mark.long
 def test_two_thousand_nodes_make_a_page_of_bounded_size() -> None:
     world = {"nodes": 2000, "area": [6000.0, 6000.0], "range": 250.0}
     world["mobility"] = {"model": "random_waypoint", "speed": [5.0, 9.0]}

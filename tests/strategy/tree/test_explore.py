@@ -43,6 +43,7 @@ def test_figure_3_16_a_lost_activation_leaves_the_originals_partition_without_a_
     assert explore(figure_3_16(ORIGINAL), Bounds(losses=0, timers=1)).leaderless == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scene", "bounds", "is_complete"),
     [
@@ -63,6 +64,7 @@ def test_no_state_of_the_evolved_protocol_has_a_fault(
     assert found.complete is is_complete
 
 
+@pytest.mark.long
 def test_the_checker_finds_what_at_most_does_in_place_of_strictly_less() -> None:
     """Section 4.3: the rule of the original in the evolved protocol. In these scenes it does harm only where
     a node that starts over keeps its offers; three trees in range of each other would be too many states."""

@@ -34,6 +34,7 @@ def test_random_schedules_make_no_cycle_and_end_in_one_tree_per_partition(first:
         play(seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting", [each for each in SETTINGS if each != "driving"])
 def test_the_other_settings_make_no_cycle_either(setting: str) -> None:
     received = sum(play(seed, setting).objects_received for seed in range(BATCH))
