@@ -42,3 +42,4 @@ def test_what_lives_long_is_put_aside_and_cycles_still_go(monkeypatch: pytest.Mo
     finally:
         collector.as_usual()
     assert gc.get_threshold() == usual and gc.get_freeze_count() == 0
+    gc.freeze()  # as after the collection of tests
