@@ -49,9 +49,8 @@ types: $(READY)
 quick: $(READY)
 	$(BIN)/pytest -n 2 -m "$(QUICK)"
 
-# Three processes on two cores: tests of real nodes and emulations mostly wait.
-# A process needs up to 400 MB beside Spark and a browser: WORKERS=2 where memory is short.
-WORKERS ?= 3
+# A process needs up to 400 MB beside Spark and a browser.
+WORKERS ?= 2
 unit: $(READY)
 	$(BIN)/pytest -n $(WORKERS)
 
