@@ -194,6 +194,17 @@ def test_a_crash_does_not_make_an_event_come_twice() -> None:
     assert after.got == [2]
 
 
+def test_what_a_new_subscription_got_does_not_come_again_after_a_crash_in_that_moment() -> None:
+    stable: dict[str, bytes] = {}
+    before = Reader(stable)
+    before.inbox.mark_handed(key(1), key(2))
+    after = Reader(stable)
+    after.take(1, None)
+    after.take(2, 1)
+    after.take(3, 2)
+    assert after.got == [3]
+
+
 def test_notes_that_cannot_be_read_are_ignored() -> None:
     reader = Reader({"chapar handed": b"\xff\x00"})
     reader.take(1, None)

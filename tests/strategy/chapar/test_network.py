@@ -578,6 +578,14 @@ def test_a_schedule_with_full_tables_in_which_an_answer_released_one_before_anot
     play(711_093, "full")
 
 
+@pytest.mark.parametrize(("seed", "name"), [(730_013, "full"), (730_021, "crashes")])
+def test_a_node_that_dies_right_after_a_subscription_gets_what_that_gave_only_once(
+    seed: int, name: str
+) -> None:
+    """What a new subscription was handed was noted a moment later, and one crash in fifty came before."""
+    play(seed, name)
+
+
 @pytest.mark.parametrize("seed", range(400, 406))
 def test_the_same_over_olsr_and_a_radio_that_loses_a_tenth_of_all_frames(seed: int) -> None:
     play(seed, "olsr")

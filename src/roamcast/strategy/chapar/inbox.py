@@ -156,9 +156,9 @@ class Inbox:
         return lacking
 
     def mark_handed(self, *events: EventId) -> None:
-        """These are handed over: by us, or by the broker core itself (a new local subscription)."""
+        """The broker core itself hands these over now, to a new local subscription."""
         self._handed.update(dict.fromkeys(events))
-        self._note_timer.after(0)  # once for all of this moment: a slow disk takes 50 ms for it
+        self._note_handed()
 
     def want_more(self, filter_id: int) -> None:
         """A new local subscription: what it may want of the overheard events has yet to come, and what waits
@@ -281,8 +281,11 @@ class Inbox:
         if not is_wanted and interest is EventRelation.MAY_MATCH:
             self._broker.drop(memo.id, DropReason.FALSE_POSITIVE, "memorized")
         is_kept = self._broker.deliver(event, memo.hops, memo.age(self._host.now()))
-        if is_wanted and is_kept:  # noted last: what is kept becomes durable with it
-            self.mark_handed(memo.id)
+        if is_wanted and is_kept:
+            self._handed[memo.id] = None
+            self._note_timer.after(
+                0
+            )  # once for all that comes in this moment: a slow disk takes 50 ms for it
 
 
 def _handed_before(data: bytes) -> list[EventId]:
