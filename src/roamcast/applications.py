@@ -203,7 +203,7 @@ class Applications:
         # as long as an application has not got an event, no client can be waiting for it
         owed = [{one.event.id for one in self._waiting}, *self.owed] if self._waiting else self.owed
         for each in owed:
-            settled = [one for one in settled if one.event.id not in each]
+            settled = [one for one in settled if one.key not in each] if each else settled
         return [one for one in settled if event_key(*one.event.id) not in held_back] if held_back else settled
 
     def on_event(self, delivery: Delivery) -> None:

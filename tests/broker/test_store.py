@@ -156,7 +156,7 @@ def test_a_full_store_asks_for_few_events_at_a_time_where_they_are_settled() -> 
     asked: list[int] = []
 
     def settled(stored: list[StoredEvent]) -> list[StoredEvent]:
-        if len(stored) > 1:  # before one goes, it is asked for once more
+        if len(stored) > 4:  # before they go, they are asked for once more
             asked.append(len(stored))
         return [one for one in stored if one.event.sequence >= waited_for]
 

@@ -310,7 +310,7 @@ class Broker:
             return
         before = self.store.superseded_by(event)
         for pushed_out in self.store.keep(event, now + event.lifetime - age, hops, now):
-            if event_key(*pushed_out.id) in self.held_back:
+            if self.held_back.held and event_key(*pushed_out.id) in self.held_back.held:
                 self._hand_over(pushed_out, hops, now, now + pushed_out.lifetime)
                 self.held_back.pass_by(event_key(*pushed_out.id))
             if self.store.loses:

@@ -38,6 +38,8 @@ ABSENT_WAIT: Micros = 600 * SECOND
 ASKED_AT_ONCE = 256  # events, those that expire first
 ASKED_MORE = 2_000  # of the others, where most of those are not settled
 ASKED_EVERY: Micros = 100 * MILLISECOND  # for so many
+# Before events go they are asked for once more, several in one call: this share of a full store goes at once.
+AT_ONCE_SHARE = 256
 # Room beyond the bounds for what came over hops, per hop: a share of them, but at least one event.
 HOP_SHARE = 64
 HOPS_MAX = 16  # more count as so many: a store has at most a quarter more than its bounds say
@@ -50,10 +52,11 @@ class StoreFullError(RoamcastError):
 class StoredEvent:
     """One kept event. `expires_at` is on this node's own clock; `had_by`: neighbours that surely had it."""
 
-    __slots__ = ("event", "expires_at", "had_by", "hops", "size")
+    __slots__ = ("event", "expires_at", "had_by", "hops", "key", "size")
 
     def __init__(self, event: Event, expires_at: Micros, hops: int) -> None:
         self.event = event
+        self.key = event.id
         self.expires_at = expires_at
         self.hops = hops
         self.had_by: tuple[NodeId, ...] = ()
@@ -100,8 +103,7 @@ class EventStore:
         """Keep an event that is not yet kept; returns what had to go to make room, maybe itself. What it
         supersedes is removed without being returned; what is superseded already is not kept."""
         self.forget_expired(now)
-        key = event.id
-        if expires_at <= now or key in self._entries:
+        if expires_at <= now or (key := event.id) in self._entries:
             return []
         is_newest = supersedes(event)
         before = self.superseded_by(event) if is_newest else None
@@ -111,6 +113,7 @@ class EventStore:
         pushed_out: list[Event] = []
         if self.settled is not None and not of_chunk:
             self._make_room(entry, before, now, pushed_out)
+            before = before if before in self._entries else None
         self._write(entry, before, now)
         if before is not None:
             self._remove_whole(before)
@@ -139,7 +142,7 @@ class EventStore:
         if self.settled is None:
             return True
         tight = self._tight_at(OVERHEAD_BYTES + payload_bytes, before, hops)
-        return tight is None or self._first_settled(now, tight) is not None
+        return tight is None or bool(self._first_settled(now, tight))
 
     @property
     def is_filling(self) -> bool:
@@ -178,8 +181,8 @@ class EventStore:
         """What earlier boots have had and pushed out, with the end of its lifetime."""
         return ()
 
-    def _push_out(self, event: EventId, now: Micros) -> StoredEvent:
-        return self._remove(event)
+    def _push_out(self, events: list[EventId], now: Micros) -> list[Event]:
+        return [self._remove(event).event for event in events]
 
     def _write(self, entry: StoredEvent, before: EventId | None, now: Micros) -> None:
         """Overridden by stores that outlive their node; `StoreFullError` refuses the event."""
@@ -189,17 +192,17 @@ class EventStore:
     ) -> None:
         while (tight := self._tight_at(entry.size, before, entry.hops)) is not None:
             first = self._first_settled(now, tight)
-            if first is None:
+            if not first:
                 waited_for = f"others still wait for its {self._count} memorized events"
                 raise StoreFullError(f"the store is full: {waited_for}")
-            pushed_out.append(self._push_out(first, now).event)
+            pushed_out += self._push_out(first, now)
 
     def _tight_at(self, size: int, before: EventId | None, hops: int) -> int | None:
         """None if an event of this size fits in, in the place of `before`. Else the number of hops for which
         there would be too much that came over so many hops or fewer: one of those must go."""
         if self._count < self.entries_max and self._bytes + size <= self.bytes_max:
             return None
-        replaced = None if before is None or before in self._chunks else self._entries[before]
+        replaced = None if before is None or before in self._chunks else self._entries.get(before)
         entries, octets = 1, size
         for over, (count, sizes) in enumerate(zip(self._count_by_hops, self._bytes_by_hops, strict=True)):
             entries, octets = entries + count, octets + sizes
@@ -219,24 +222,34 @@ class EventStore:
         self._count_by_hops[hops] += count
         self._bytes_by_hops[hops] += count * entry.size
 
-    def _first_settled(self, now: Micros, over: int) -> EventId | None:
-        """The settled event that would expire first, of those that came over so many hops or fewer."""
-        assert self.settled is not None
+    def _first_settled(self, now: Micros, over: int) -> list[EventId]:
+        """The settled event that would expire first, of those that came over so many hops or fewer, and the
+        next that came over as many."""
         while True:
-            first: tuple[Micros, EventId] | None = None
+            first: list[tuple[Micros, EventId]] = []
             for hops, queue in self._may_go.items():
-                if hops > over:
-                    continue
-                while queue:
-                    entry = self._entries.get(queue[-1][1])
-                    if entry is not None and self.settled([entry]):  # nobody waits for it since then
-                        first = queue[-1] if first is None or queue[-1] < first else first
-                        break
-                    heapq.heappush(self._by_expiry, queue.pop())
-            if first is not None:
-                return first[1]
-            if not self._find_settled(now, over):
-                return None
+                last = self._last_settled(queue) if hops <= over else []
+                if last and (not first or last[-1] < first[-1]):
+                    first = last
+            if first or not self._find_settled(now, over):
+                return [event for _, event in reversed(first)]
+
+    def _last_settled(self, queue: list[tuple[Micros, EventId]]) -> list[tuple[Micros, EventId]]:
+        """The end of a queue: those for which nobody waits since the last answer either."""
+        assert self.settled is not None
+        find, most = self._entries.get, max(1, self.entries_max // AT_ONCE_SHARE)
+        while queue:
+            asked = {entry: one for one in queue[-most:] if (entry := find(one[1])) is not None}
+            del queue[-most:]
+            settled = set(self.settled(list(asked)))
+            for entry, one in asked.items():
+                if entry in settled:
+                    queue.append(one)
+                else:
+                    heapq.heappush(self._by_expiry, one)
+            if settled:
+                return queue[-len(settled) :]
+        return []
 
     def _find_settled(self, now: Micros, over: int) -> bool:
         """Ask which events may go: of those that expire first, and if these are waited for, of the others, a
@@ -263,9 +276,9 @@ class EventStore:
             part, self._unasked = self._unasked[-ASKED_MORE:], self._unasked[:-ASKED_MORE]
             found = [entry for key in part if (entry := self._entries.get(key)) is not None]
             settled.update(one for one in self.settled(found) if not is_chunk(one.event))
-        for entry in sorted(settled, key=lambda one: (one.expires_at, one.event.id), reverse=True):
-            queue = self._may_go.setdefault(min(entry.hops, HOPS_MAX), [])
-            queue.append((entry.expires_at, entry.event.id))
+        entries = (((entry.expires_at, entry.key), entry.hops) for entry in settled)
+        for one, hops in sorted(entries, reverse=True):
+            self._may_go.setdefault(min(hops, HOPS_MAX), []).append(one)
         return any(queue and hops <= over for hops, queue in self._may_go.items())
 
     def forget_expired(self, now: Micros) -> None:

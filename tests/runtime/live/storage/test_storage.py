@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roamcast.broker.store import StoreFullError
+from roamcast.broker.store import AT_ONCE_SHARE, StoredEvent, StoreFullError
 from roamcast.errors import FileError
 from roamcast.event import Event, EventClass, EventId
 from roamcast.runtime.live.linux import LocalDisk
@@ -23,6 +23,7 @@ from roamcast.runtime.live.storage.database import (
     LAZY,
     LAZY_WRITES,
     PAGE_BYTES,
+    PUSHED_OUT_MAX,
     Durability,
     DurableEventStore,
     NodeStorage,
@@ -157,6 +158,45 @@ def test_what_expires_or_is_pushed_out_leaves_the_disk(path: Path) -> None:
     assert sequences(store, 20) == [2]
     storage.close()
     assert rows(path, "event") == 1
+
+
+def test_what_was_pushed_out_is_known_after_a_restart(path: Path) -> None:
+    def everything(stored: list[StoredEvent]) -> list[StoredEvent]:
+        return stored
+
+    storage = NodeStorage(LocalDisk(), path)
+    size = 2 * AT_ONCE_SHARE  # two go at once
+    store = DurableEventStore(storage, 0, lambda: WALL, entries_max=size, settled=everything)
+    for sequence in range(size + 5):
+        store.keep(event(sequence), HOUR + sequence, 0, 0)
+    gone = [EventId(7, sequence) for sequence in range(6)]
+    assert not any(one in store for one in gone)
+    assert EventId(7, 6) in store
+    assert [one for one, _ in store.pushed_out_before(0)] == gone
+    storage.write("INSERT INTO queued (client, data) VALUES ('', ?)", (b"no note",))
+    storage.close()
+    assert (rows(path, "event"), rows(path, "queued")) == (size - 1, 4)
+    storage = NodeStorage(LocalDisk(), path)
+    store = DurableEventStore(storage, 0, lambda: WALL, entries_max=size, settled=everything)
+    found = list(store.pushed_out_before(0))
+    assert [one for one, _ in found] == gone
+    assert {ends for _, ends in found[:2]} == {HOUR + 1}
+    storage.close()
+    assert rows(path, "queued") == 3  # what cannot be read is deleted
+    storage = NodeStorage(LocalDisk(), path)
+    store = DurableEventStore(storage, 0, lambda: WALL + 2 * HOUR)
+    assert list(store.pushed_out_before(0)) == []
+    storage.close()
+    assert rows(path, "queued") == 0
+
+
+def test_notes_of_what_was_pushed_out_have_a_bound(path: Path) -> None:
+    storage = NodeStorage(LocalDisk(), path)
+    store = DurableEventStore(storage, 0, lambda: WALL, entries_max=1, settled=lambda stored: stored)
+    for sequence in range(PUSHED_OUT_MAX + 10):
+        store.keep(event(sequence), HOUR + sequence, 0, 0)
+    storage.close()
+    assert rows(path, "queued") == PUSHED_OUT_MAX
 
 
 def retained(sequence: int, size: int = 10) -> Event:

@@ -49,11 +49,19 @@ class ClientRecords:
 
     def note_delivered(self, client: str, event: EventId, expires: Micros) -> None:
         """The client has acknowledged a memorized event. `expires`: when to delete the note, wall clock."""
-        self._storage.note_delivered(client, event, expires)
+        self._storage.write("INSERT OR REPLACE INTO delivered VALUES (?, ?, ?, ?)", (client, *event, expires))
 
     def delivered(self, client: str, wall: Micros) -> list[EventId]:
         """Those that expire last, at most `DELIVERED_MAX`; the other notes are deleted."""
-        return sorted(event for event, _ in self._storage.delivered(client, wall, DELIVERED_MAX))
+        self._storage.write("DELETE FROM delivered WHERE client = ? AND expires <= ?", (client, wall))
+        self._storage.write(
+            "DELETE FROM delivered WHERE client = ? AND (publisher, sequence) NOT IN ("
+            "SELECT publisher, sequence FROM delivered"
+            " WHERE client = ? ORDER BY expires DESC, publisher, sequence LIMIT ?)",
+            (client, client, DELIVERED_MAX),
+        )
+        statement = "SELECT publisher, sequence FROM delivered WHERE client = ? ORDER BY publisher, sequence"
+        return [EventId(*row) for row in self._storage.read(statement, (client,))]
 
 
 class Queue:

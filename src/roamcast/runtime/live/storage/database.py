@@ -18,10 +18,11 @@ import errno
 import logging
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import deque
+from collections.abc import Callable, Container, Iterator, MutableMapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -30,8 +31,8 @@ from roamcast.broker.store import BYTES_MAX as STORE_BYTES_MAX
 from roamcast.broker.store import ENTRIES_MAX, EventStore, Settled, StoredEvent, StoreFullError
 from roamcast.chunks import is_chunk
 from roamcast.errors import FileError
-from roamcast.event import COUNT_MAX, LIFETIME_MAX, Event, EventId
-from roamcast.kit.tables import BoundedDict
+from roamcast.event import COUNT_MAX, LIFETIME_MAX, Count, Event, EventId, event_ids
+from roamcast.kit.repair import by_publisher, runs
 from roamcast.runtime.live.storage.mark import SUFFIX as MARK_SUFFIX
 from roamcast.runtime.live.storage.mark import StorageMark, read_mark, write_mark
 from roamcast.runtime.live.world import NodeDisk
@@ -42,6 +43,7 @@ logger = logging.getLogger("roamcast.storage")
 # The bounds in octets and the two of `LAZY` are chosen by us.
 BYTES_MAX = 256 * 1024 * 1024
 DISK_RESERVE = 4 * 1024 * 1024  # octets left free on the disk: others write there too
+UNCHECKED_MAX = DISK_RESERVE // 4  # octets of one transaction before the room on the disk is looked at again
 STABLE_RESERVE = 1024 * 1024  # octets beyond `bytes_max` for `stable`
 PAGE_BYTES = 4_096
 LAZY: Micros = 500 * MILLISECOND  # longest delay of a write that nobody waits for: fewer syncs against loss
@@ -54,8 +56,8 @@ HOPS_MASK = (1 << HOPS_BITS) - 1
 # Keys of the table that are not for hosts: the wall clock of the boot before, and how often it was written.
 LAST_BOOT, WRITES = " last boot", " writes"
 UNWRITABLE = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO)
-HERE = ""  # the client whose notes are the node's own: events that its store has pushed out
-PUSHED_OUT_MAX = 10_000  # such notes; as many as a store has events by default
+HERE = ""  # the client whose queue is the node's own: notes of what its store has pushed out
+PUSHED_OUT_MAX = 10_000  # events in such notes; as many as a store has by default
 CLOCK_SET = 1_767_225_600 * SECOND  # 2026-01-01: a wall clock before that was never set
 
 Durability: TypeAlias = Literal["power", "process"]
@@ -85,9 +87,7 @@ _KEEP = (
     " VALUES (?, ?, ?, ?, ?, ?)"
 )
 _REMOVE = "DELETE FROM event WHERE publisher = ? AND sequence = ?"
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Event)
+_REMOVE_RUN = "DELETE FROM event WHERE publisher = ? AND sequence >= ? AND sequence < ? + ?"
 
 
 class DurableEvent(NamedTuple):
@@ -96,6 +96,19 @@ class DurableEvent(NamedTuple):
     event: Event
     hops: int
     remaining: Micros
+
+
+class PushedOutNote(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Events that were here. `until`: the last end of a lifetime, wall clock."""
+
+    until: Micros
+    runs: list[tuple[Count, Count, Annotated[int, msgspec.Meta(ge=1, le=PUSHED_OUT_MAX)]]]
+    """Publisher, first sequence number, and how many numbers follow each other."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Event)
+_notes = msgspec.msgpack.Decoder(PushedOutNote)
 
 
 class NodeStorage:
@@ -118,6 +131,7 @@ class NodeStorage:
         self._unwritten: dict[EventId, Write] = {}
         self._waiting: list[OnDurable] = []
         self._failure: StoreFullError | None = None  # of the turn
+        self._unchecked = 0  # octets of events since the room on the disk was looked at
         self._lazy_until: Micros | None = None
         self._is_lazy = True  # all that is written may wait
         self._cautious = False  # after a failed commit: events are committed one by one
@@ -240,9 +254,12 @@ class NodeStorage:
         `wall`: the wall clock in microseconds since 1970. Where it is not set (before 2026), the lifetime
         does not run while the node is off: events are kept too long rather than lost.
         """
-        self._check_disk()
         expires = wall + remaining if wall >= CLOCK_SET else None
         data = _encoder.encode(event)
+        if not self._written or self._unchecked > UNCHECKED_MAX:
+            self._check_disk()
+            self._unchecked = 0
+        self._unchecked += len(data)
         counted = _checked(hops, expires, remaining, data)
         kept = (event.publisher, event.sequence, counted, expires, remaining, data)
         removed = () if instead_of is None else ((_REMOVE, tuple(instead_of)),)
@@ -295,23 +312,34 @@ class NodeStorage:
             self.write("INSERT OR REPLACE INTO stable VALUES (?, ?)", (LAST_BOOT, wall.to_bytes(8, "big")))
         return kept
 
-    # What someone has had.
+    def push_out(self, events: list[EventId], until: Micros) -> int:
+        """Note that events were here, then remove them; returns the note's number. A savepoint around both
+        would copy every page to a file beside the database."""
+        note = PushedOutNote(until, [])
+        for publisher, sequences in by_publisher(events).items():
+            ends = runs(sequences)
+            note.runs += [
+                (publisher, first, last - first + 1) for first, last in zip(ends, ends, strict=True)
+            ]
+        number = self.write("INSERT INTO queued (client, data) VALUES (?, ?)", (HERE, _encoder.encode(note)))
+        for publisher, first, count in note.runs:
+            self.write(_REMOVE_RUN, (publisher, first, first, count))
+        for event in events if self._unwritten else ():
+            self._unwritten.pop(event, None)
+        return number
 
-    def note_delivered(self, client: str, event: EventId, expires: Micros) -> None:
-        """`expires`: when to delete the note, wall clock."""
-        self.write("INSERT OR REPLACE INTO delivered VALUES (?, ?, ?, ?)", (client, *event, expires))
+    def pushed_out(self) -> Iterator[tuple[int, PushedOutNote]]:
+        """What `push_out` has noted, by number, oldest first; empty where it cannot be read."""
+        rows = self.read("SELECT number, data FROM queued WHERE client = ? ORDER BY number", (HERE,))
+        for number, data in rows:
+            try:
+                yield number, _notes.decode(data)
+            except msgspec.DecodeError:
+                yield number, PushedOutNote(0, [])
 
-    def delivered(self, client: str, wall: Micros, most: int) -> list[tuple[EventId, Micros]]:
-        """Those that expire last, the latest at the end; the other notes are deleted."""
-        self.write("DELETE FROM delivered WHERE client = ? AND expires <= ?", (client, wall))
-        self.write(
-            "DELETE FROM delivered WHERE client = ? AND (publisher, sequence) NOT IN ("
-            "SELECT publisher, sequence FROM delivered"
-            " WHERE client = ? ORDER BY expires DESC, publisher, sequence LIMIT ?)",
-            (client, client, most),
-        )
-        statement = "SELECT publisher, sequence, expires FROM delivered WHERE client = ? ORDER BY expires"
-        return [(EventId(*row[:2]), row[2]) for row in self.read(statement, (client,))]
+    def forget_pushed_out(self, number: int) -> None:
+        with suppress(StoreFullError):
+            self.write("DELETE FROM queued WHERE client = ? AND number = ?", (HERE, number))
 
     # For the tables beside this class (`clients.py`).
 
@@ -476,11 +504,15 @@ class DurableEventStore(EventStore):
         super().__init__(entries_max=COUNT_MAX, bytes_max=COUNT_MAX)  # nobody can be asked what may go yet
         self._storage = storage
         self._wall_clock = wall_clock
-        self._replaced: EventId | None = None  # on the disk, by the event that is being kept
+        self._off_disk: Container[EventId | None] = ()  # that are about to leave memory too
         self._is_loaded = False
-        self._pushed_out: BoundedDict[EventId, Micros] = BoundedDict(PUSHED_OUT_MAX, self._forget_pushed_out)
-        for event, expires in storage.delivered(HERE, wall_clock(), PUSHED_OUT_MAX):
-            self._pushed_out[event] = expires
+        self._notes: deque[tuple[int, int]] = deque()  # of what was pushed out: number, events
+        self._noted = 0  # events in them
+        for number, note in storage.pushed_out():
+            if note.until > wall_clock():
+                self._note(number, sum(count for *_, count in note.runs))
+            else:
+                storage.forget_pushed_out(number)
         for kept in storage.events(wall_clock()):
             self.keep(kept.event, now + kept.remaining, kept.hops, now)
             if kept.event.id not in self:
@@ -495,29 +527,33 @@ class DurableEventStore(EventStore):
             event, left, wall_now = entry.event, entry.expires_at - now, self._wall_clock()
             lazy = is_chunk(event)
             self._storage.keep(event, left, entry.hops, wall_now, instead_of=before, is_lazy=lazy)
-            self._replaced = before
+            self._off_disk = (before,)
 
-    def pushed_out_before(self, now: Micros) -> list[tuple[EventId, Micros]]:
+    def pushed_out_before(self, now: Micros) -> Iterator[tuple[EventId, Micros]]:
         wall = self._wall_clock()
-        return [(event, now + max(0, expires - wall)) for event, expires in self._pushed_out.items()]
+        for _, note in self._storage.pushed_out():
+            for publisher, first, count in note.runs:
+                for event in event_ids(publisher, range(first, first + count)):
+                    yield event, now + max(0, note.until - wall)
 
-    def _push_out(self, event: EventId, now: Micros) -> StoredEvent:
-        """It is noted that it was here: a neighbour that has it may wait for us to take it."""
-        entry = super()._push_out(event, now)
-        expires = self._wall_clock() + entry.expires_at - now
+    def _push_out(self, events: list[EventId], now: Micros) -> list[Event]:
+        """It is noted that they were here: a neighbour that has one may wait for us to take it."""
+        until = self._wall_clock() - now + max(self._entries[event].expires_at for event in events)
         with suppress(StoreFullError):
-            self._storage.note_delivered(HERE, event, expires)
-            self._pushed_out[event] = expires
-        return entry
+            self._note(self._storage.push_out(events, until), len(events))
+            self._off_disk = set(events)
+        return super()._push_out(events, now)
 
-    def _forget_pushed_out(self, event: EventId, _: Micros) -> None:
-        with suppress(StoreFullError):
-            self._storage.write(
-                "DELETE FROM delivered WHERE client = ? AND publisher = ? AND sequence = ?", (HERE, *event)
-            )
+    def _note(self, number: int, count: int) -> None:
+        self._notes.append((number, count))
+        self._noted += count
+        while self._noted > PUSHED_OUT_MAX:
+            oldest, count = self._notes.popleft()
+            self._noted -= count
+            self._storage.forget_pushed_out(oldest)
 
     def _remove(self, event: EventId) -> StoredEvent:
-        if event != self._replaced:
+        if event not in self._off_disk:
             self._remove_from_disk(event)
         return super()._remove(event)
 
