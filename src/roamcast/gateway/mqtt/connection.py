@@ -93,6 +93,7 @@ class Connection(Outlet):
         self._says_why = True  # the client wants reason strings
         self._obstructed_since: float | None = None  # what it publishes waits for room
         self._answers = Acknowledgements(self.send)
+        self._undurable: list[PendingAnswer] = []  # those of them that wait for the next commit
         self._large = 0  # large payloads of this client whose chunks are under way
 
     # From the transport.
@@ -332,21 +333,23 @@ class Connection(Outlet):
         return self._aliases_in[alias]
 
     def _answer_when_durable(self, type: PacketType, packet_id: int) -> None:
-        answer = self._answers.hold_back(type, packet_id)
-        self._server.when_durable(lambda: self._on_durable(answer), lambda: self._on_not_durable(answer))
+        if not self._undurable:
+            self._server.when_durable(self._on_durable, self._on_not_durable)
+        self._undurable.append(self._answers.hold_back(type, packet_id))
 
-    def _on_durable(self, answer: PendingAnswer) -> None:
-        if answer in self._answers:
-            self._answers.release(answer)
-            self.release("answers")
+    def _on_durable(self) -> None:
+        answers, self._undurable = self._undurable, []
+        self._answers.release(answers)
+        self.release("answers")
 
-    def _on_not_durable(self, answer: PendingAnswer) -> None:
+    def _on_not_durable(self) -> None:
         """The disk refused what was to be kept: the client gets a reason code and may try again."""
-        if answer not in self._answers:
-            return
-        if self.session is not None and answer.type is PacketType.PUBREC:
-            self.session.received.pop(answer.packet_id, None)
-        self._refuse(answer, ReasonCode.QUOTA_EXCEEDED)
+        answers, self._undurable = self._undurable, []
+        for answer in answers:
+            if answer in self._answers:
+                if self.session is not None and answer.type is PacketType.PUBREC:
+                    self.session.received.pop(answer.packet_id, None)
+                self._refuse(answer, ReasonCode.QUOTA_EXCEEDED)
 
     def _on_taken(self, answer: PendingAnswer, reason: ReasonCode) -> None:
         """A QoS 2 message of a lasting session is published, or refused."""
@@ -354,8 +357,9 @@ class Connection(Outlet):
             self._count("mqtt_unpublished_total", label(reason))
             if answer in self._answers:
                 self._refuse(answer, reason)
-        else:
-            self._on_durable(answer)
+        elif answer in self._answers:
+            self._answers.release([answer])
+            self.release("answers")
 
     def _refuse(self, answer: PendingAnswer, reason: ReasonCode) -> None:
         # In 3.1.1 a PUBLISH cannot be refused, and an acknowledgement would promise delivery.

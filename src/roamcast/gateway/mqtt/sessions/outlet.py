@@ -2,7 +2,7 @@
 them."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -93,7 +93,7 @@ class Outlet(PacketStream):
         return alias, True
 
 
-class PendingAnswer(msgspec.Struct, eq=False):
+class PendingAnswer(msgspec.Struct, eq=False, gc=False):
     packet: bytes
     type: PacketType
     packet_id: int
@@ -135,15 +135,19 @@ class Acknowledgements:
         self.waiting.append(answer)
         return answer
 
-    def release(self, answer: PendingAnswer) -> None:
-        answer.is_ready = True
+    def release(self, answers: Iterable[PendingAnswer]) -> None:
+        for answer in answers:
+            answer.is_ready = True
+        packets = []
         while self.waiting and self.waiting[0].is_ready:
-            self._send(self.waiting.popleft().packet)
+            packets.append(self.waiting.popleft().packet)
+        if packets:
+            self._send(b"".join(packets))
 
     def refuse(self, answer: PendingAnswer, reason: ReasonCode) -> None:
         """Send a refusal instead of success (MQTT 5 only)."""
         answer.packet = encode(Acknowledge(answer.type, answer.packet_id, reason), V5)
-        self.release(answer)
+        self.release([answer])
 
     def close(self) -> None:
         """The connection is gone. It is let go of, else the two would keep each other in memory until a pass
