@@ -64,6 +64,9 @@ class SeenEvents:
         self._full_at = self._generation_max  # the length of `_order` at which the current generation is full
         self._turns_at: Micros = hold
         self._lasting: set[EventKey] = set()
+        # By expiry: those that came in that order, as most do, and all others.
+        self._lasting_in_turn: deque[EventKey] = deque()
+        self._ends_in_turn: deque[Micros] = deque()
         self._lasting_by_expiry: list[tuple[Micros, EventKey]] = []
 
     def observe(self, event: EventKey, now: Micros, until: Micros = 0) -> bool:
@@ -103,9 +106,13 @@ class SeenEvents:
 
     def _remember(self, event: EventKey, now: Micros, until: Micros) -> None:
         self._lasting.add(event)
-        heapq.heappush(self._lasting_by_expiry, (until, event))
-        while self._lasting_by_expiry[0][0] <= now or len(self._lasting) > self._capacity:
-            self._lasting.discard(heapq.heappop(self._lasting_by_expiry)[1])
+        ends = self._ends_in_turn
+        if ends and (until < ends[-1] or (until == ends[-1] and event < self._lasting_in_turn[-1])):
+            heapq.heappush(self._lasting_by_expiry, (until, event))
+        else:
+            ends.append(until)
+            self._lasting_in_turn.append(event)
+        self._forget_lasting(now, self._capacity)
 
     def _turn(self, now: Micros) -> None:
         # After two hold times without events even the current generation is too old to keep.
@@ -118,8 +125,17 @@ class SeenEvents:
         self._oldest = self._generation if is_kept else self._generation + 1
         self._generation += 1
         self._turns_at = now + self._hold
-        while self._lasting_by_expiry and self._lasting_by_expiry[0][0] <= now:
-            self._lasting.discard(heapq.heappop(self._lasting_by_expiry)[1])
+        self._forget_lasting(now, len(self._lasting))
+
+    def _forget_lasting(self, now: Micros, most: int) -> None:
+        """Those that are over, and the first to expire of more than so many."""
+        ends, others = self._ends_in_turn, self._lasting_by_expiry
+        while (ends and ends[0] <= now) or (others and others[0][0] <= now) or len(self._lasting) > most:
+            if others and (not ends or others[0] < (ends[0], self._lasting_in_turn[0])):
+                self._lasting.discard(heapq.heappop(others)[1])
+            else:
+                ends.popleft()
+                self._lasting.discard(self._lasting_in_turn.popleft())
 
     def _take_out_forgotten(self) -> None:
         out = min(self._forgotten, TAKEN_OUT)

@@ -57,8 +57,8 @@ class BoundedDict(OrderedDict[Key, Value]):
 
     def renew(self, key: Key, value: Value) -> None:
         """Enter or replace, as the youngest."""
-        self.pop(key, None)
         self[key] = value
+        self.move_to_end(key)
 
     def forget(self, is_over: Callable[[Value], bool]) -> list[Key]:
         """Take out all entries that are over; returns their keys."""
