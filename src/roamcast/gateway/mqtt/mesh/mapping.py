@@ -196,7 +196,7 @@ TOPICS_KNOWN_MAX = 256  # encoded ones; most messages come on the topics of the 
 text = lru_cache(TOPICS_KNOWN_MAX)(encoded_text)
 
 
-class MeshMessage(msgspec.Struct, eq=False):
+class MeshMessage(msgspec.Struct, eq=False, gc=False):
     """One message for clients: made once per event, encoded once per form that clients need."""
 
     topic: str
@@ -207,7 +207,7 @@ class MeshMessage(msgspec.Struct, eq=False):
     expires_at: Micros | None = None  # on the listener's clock
     # The memorized event and the end of its lifetime, to note to which clients it was delivered.
     memorized: tuple[EventId, Micros] | None = None
-    forms: dict[int, bytes] = {}  # QoS 0 packets that were made, by version and RETAIN
+    forms: dict[int, bytes] | None = None  # QoS 0 packets that were made, by version and RETAIN
     deferred: Any = None  # its entry in the queues of absent clients, while it is handed out
 
     @classmethod
@@ -243,9 +243,10 @@ class MeshMessage(msgspec.Struct, eq=False):
     def plain(self, version: int, retain: bool) -> bytes:
         """The QoS 0 packet that is the same for many clients: no alias, no identifiers, no expiry."""
         form = version << 1 | retain
-        packet = self.forms.get(form)
+        forms = self.forms = self.forms or {}
+        packet = forms.get(form)
         if packet is None:
-            packet = self.forms[form] = self.packet(version, retain)
+            packet = forms[form] = self.packet(version, retain)
         return packet
 
     def packet(

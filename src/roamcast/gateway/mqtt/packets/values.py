@@ -155,7 +155,7 @@ class ConnAck(msgspec.Struct, frozen=True):
     properties: Properties | None = None
 
 
-class Publish(msgspec.Struct, frozen=True):
+class Publish(msgspec.Struct, frozen=True, gc=False):
     topic: str
     payload: bytes = b""
     qos: int = 0

@@ -34,7 +34,7 @@ class TopicSubscription(NamedTuple):
     identifier: int  # 0: none
 
 
-class UnacknowledgedMessage(msgspec.Struct, eq=False):
+class UnacknowledgedMessage(msgspec.Struct, eq=False, gc=False):
     """One message of QoS 1 or 2 for one client."""
 
     message: MeshMessage
