@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roamcast.errors import EventError
-from roamcast.event import CONTENT_BYTES_MAX, Publication
+from roamcast.event import CONTENT_BYTES_MAX, Publication, Value
 from roamcast.wire.codec import FRAME_BYTES_MAX
 
 
@@ -75,3 +75,13 @@ def test_the_largest_content_fits_a_frame() -> None:
     payload = bytes(CONTENT_BYTES_MAX - 15 * (4 + 100 + 9) - 305)
     largest = Publication(attributes, payload, "t" * 300, "type")
     assert len(msgspec.msgpack.encode(largest.numbered(2**31, 2**40))) < FRAME_BYTES_MAX - 1_000
+
+
+def test_an_event_has_attributes_of_its_own() -> None:
+    for value in (1, True, 1.0, 1):  # the same key for a dictionary
+        given: dict[str, Value] = {"a": value}
+        event = Publication(given).numbered(1, 1)
+        given["a"] = 2
+        assert event.attributes == {"a": value}
+        assert type(event.attributes["a"]) is type(value)
+    assert Publication({"a": 1}).numbered(1, 1).attributes is Publication({"a": 1}).numbered(1, 2).attributes

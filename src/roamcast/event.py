@@ -38,6 +38,7 @@ NUMBER_BYTES = 9  # a number's largest encoded form
 CONTENT_BYTES_MAX = 62_000  # payload, topic, type, attributes and destinations together
 LARGE_BYTES_MAX = 16 * 1024 * 1024  # of a payload that travels in chunks (`chunks.py`)
 LARGE_REST_MAX = 2_048  # of all else beside such a payload: every chunk carries it
+ALONE_KNOWN_MAX = 256  # attributes that are an event's only one, as MQTT's QoS; many events have the same
 TOPICS_KNOWN_MAX = 256  # topics that were checked lately; publishers use the same ones again and again
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
@@ -170,7 +171,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         return Event(
             publisher,
             sequence,
-            dict(self.attributes),
+            _own(self.attributes),
             self.payload,
             self.topic,
             self.type,
@@ -180,6 +181,17 @@ class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
             self.multimode,
             after,
         )
+
+
+def _own(attributes: Attributes) -> Attributes:
+    """A copy that no application changes; one for all events whose only attribute is the same number."""
+    ((name, value),) = attributes.items() if len(attributes) == 1 else (("", None),)
+    return _alone(name, value) if type(value) is int else dict(attributes)
+
+
+@lru_cache(ALONE_KNOWN_MAX)
+def _alone(name: str, value: int) -> Attributes:
+    return {name: value}
 
 
 def topic_problem(topic: str) -> str | None:
