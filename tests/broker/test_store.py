@@ -1,5 +1,6 @@
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -265,3 +266,15 @@ def test_a_full_store_asks_for_a_part_at_a_time_where_nothing_is_settled() -> No
     settled.add(4_321)
     turns = range(3 * rounds, 5 * rounds)
     assert any(store.has_room(0, now=turn * ASKED_EVERY) for turn in turns), "in the end all are asked for"
+
+
+def test_a_larger_retained_event_may_push_out_the_one_that_it_replaces() -> None:
+    store = EventStore(bytes_max=3_000)
+    store.settled = lambda stored: stored
+    store.keep(retained(1, 10), expires_at=100, hops=0, now=0)
+    for sequence in range(2, 5):
+        store.keep(memorized(sequence, bytes(300)), expires_at=200 + sequence, hops=0, now=0)
+    larger = msgspec.structs.replace(retained(9, 11), payload=bytes(1_400))
+    pushed_out = store.keep(larger, expires_at=100, hops=0, now=0)
+    assert [event.sequence for event in pushed_out] == [1, 2, 3, 4]
+    assert [one.event.sequence for one in store.standing(now=0)] == [9]
