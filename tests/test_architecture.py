@@ -359,7 +359,10 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (1_049, 9),  # refused by a disk, tried where there is room, and told; places kept, restarts too
+    "broker": (
+        1_050,
+        9,
+    ),  # refused by a disk, tried where there is room, told; places kept, restarts too, in order
     "cli": (645, 10),  # check, groups, reconnect, faults by hand, misspelt commands
     "client": (1_222, 8),  # reconnect, failures told, near, no position said, what is sent to a node shown
     "daemon": (722, 7),  # check, of nodes that run too, init without an editor, members of JSON

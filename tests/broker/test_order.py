@@ -8,7 +8,7 @@ from tests.broker.test_core import Inbox
 from roamcast.broker.core import Broker, Subscription
 from roamcast.broker.order import HELD_MAX, STRANGER_WAIT, TICK, WAIT_MAX
 from roamcast.broker.retained import FLAGS
-from roamcast.broker.store import EventStore
+from roamcast.broker.store import EventStore, StoredEvent
 from roamcast.chunks import MARK
 from roamcast.event import Event, EventClass, Publication
 from roamcast.filter import Filter
@@ -309,6 +309,33 @@ def test_what_a_restart_has_left_unpublished_follows_what_was_published_before_i
     again.order.begin(small, large, 3, here.host.now())
     assert left - published(again, small, left).after == numbers[-1]
     assert large - published(again, small, large).after == left
+
+
+def test_a_restart_looks_through_the_store_once_for_all_that_it_has_left_unpublished() -> None:
+    """It did so for each message with a later one of its topic: two seconds for a thousand of them."""
+
+    class CountingStore(EventStore):
+        looked_through = 0
+
+        def standing(self, now: Micros) -> list[StoredEvent]:
+            self.looked_through += 1
+            return super().standing(now)
+
+    store = CountingStore()
+    here = Here(store=store)
+    frame = Publication({FLAGS: 2}, topic="t", lifetime=HOUR)
+    before, left = [], []
+    for _ in range(100):
+        before.append(published(here.broker, frame).sequence)
+        left.append(here.broker.reserve())
+    published(here.broker, frame)
+    again = Broker(here.host, Inbox(), store=store)
+    again.start()
+    store.looked_through = 0
+    for number in left:
+        again.order.begin(frame, number, 1, here.host.now())
+    assert store.looked_through <= 1
+    assert [number - published(again, frame, number).after for number in left] == before
 
 
 def test_what_was_given_up_and_is_tried_again_has_its_place() -> None:

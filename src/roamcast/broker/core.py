@@ -13,11 +13,8 @@ from roamcast.broker.order import (
     HELD_MAX,
     STRANGER_WAIT,
     WAIT_MAX,
-    Chain,
     HeldBack,
-    LastPublished,
     OwnOrder,
-    chain_of,
 )
 from roamcast.broker.seen import APPLICATION_AT, PUBLISHER, EventKey, SeenEvents, event_key
 from roamcast.broker.store import OVERHEAD_BYTES, EventStore, StoredEvent, StoreFullError
@@ -121,7 +118,7 @@ class Broker:
             self._seen.observe(event_key(*stored.event.id), host.now(), stored.expires_at)
         for event, expires_at in self.store.pushed_out_before(host.now()):
             self._seen.observe(event_key(*event), host.now(), expires_at)
-        self.order = OwnOrder(self._stored_before)
+        self.order = OwnOrder()
         self.held_back = HeldBack(host, self.store, self._go)
         self._early: BoundedDict[EventKey, Micros] = BoundedDict(HELD_MAX, unreported)
         self._gets_all = gets_all
@@ -140,7 +137,7 @@ class Broker:
             event = stored.event
             self.held_back.came(event.publisher, event.sequence)
             if event.publisher == node:
-                self.order.published(self.readable(event), event.sequence, stored.expires_at)
+                self.order.stood(self.readable(event), event.sequence, stored.expires_at)
             if self._lacks_predecessor(event):
                 self._hold(event, min(STRANGER_WAIT, (stored.expires_at - now) // 2))
 
@@ -371,16 +368,6 @@ class Broker:
         return True
 
     # Order.
-
-    def _stored_before(self, chain: Chain, sequence: int) -> LastPublished | None:
-        before = (
-            LastPublished(one.event.sequence, one.expires_at)
-            for one in self.store.standing(self._host.now())
-            if one.event.publisher == self._host.node
-            and one.event.sequence < sequence
-            and chain_of(self.readable(one.event)) == chain
-        )
-        return max(before, default=None)
 
     def _waits(self, event: Event, is_kept: bool, lives_for: Micros) -> bool:
         """Whether an event that has just come is held back until its predecessor is here."""

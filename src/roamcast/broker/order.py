@@ -25,6 +25,7 @@ place at which it was begun; its chunks follow each other, and what comes next f
 Real-time events come as they come.
 """
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -58,16 +59,15 @@ class LastPublished(NamedTuple):
 class OwnOrder:
     """Which of the events that this node publishes is the last of its chain."""
 
-    def __init__(self, stored_before: Callable[[Chain, int], LastPublished | None]) -> None:
-        """`stored_before`: the last of our events of a chain before this number that is in the store."""
-        self._stored_before = stored_before
+    def __init__(self) -> None:
         # Forgotten ones, and those of an earlier boot that are not in the store, claim nothing.
         self._last: BoundedDict[Chain, LastPublished] = BoundedDict(TOPICS_MAX, unreported)
+        # What a restart has found in the store, and what has taken its place again behind a later one: both
+        # by number, and no more than an earlier boot has left.
+        self._stood: dict[Chain | None, list[LastPublished]] = {}
         # What stood before those that have a place and are not published yet; and before refused ones.
         self._begun: BoundedDict[int, LastPublished | None] = BoundedDict(TOPICS_MAX, unreported)
         self._given_up: BoundedDict[int, LastPublished | None] = BoundedDict(TOPICS_MAX, unreported)
-        # The last that took its place again after a restart, behind one that was published before it.
-        self._restored: BoundedDict[Chain, LastPublished] = BoundedDict(TOPICS_MAX, unreported)
 
     def after(self, publication: Publication, sequence: int, now: Micros) -> int:
         """How far back the predecessor is; 0: there is none."""
@@ -78,6 +78,11 @@ class OwnOrder:
             return 1  # the chunk before
         last = self._before(sequence, chain)
         return 0 if last is None or last.expires_at <= now else max(0, sequence - last.sequence)
+
+    def stood(self, event: Event, last: int, expires_at: Micros) -> None:
+        """An earlier boot has published it, and it is in the store. They come in the order of numbers."""
+        self.published(event, last, expires_at)
+        self._stood.setdefault(chain_of(event), []).append(LastPublished(last, expires_at))
 
     def published(self, event: Event | Publication, last: int, expires_at: Micros) -> None:
         """The event is kept. `last`: its number, or that of its last chunk."""
@@ -102,7 +107,7 @@ class OwnOrder:
             self.published(frame, last, now + frame.lifetime)
             self._begun[first] = before
             if self._last[chain].sequence > last:
-                self._restored[chain] = LastPublished(last, now + frame.lifetime)
+                insort(self._stood.setdefault(chain, []), LastPublished(last, now + frame.lifetime))
 
     def end(self, first: int) -> None:
         """A payload in chunks is published."""
@@ -116,8 +121,9 @@ class OwnOrder:
     def _before(self, sequence: int, chain: Chain) -> LastPublished | None:
         last = self._begun[sequence] if sequence in self._begun else self._last.get(chain)
         if last is not None and last.sequence >= sequence:  # an earlier boot has published them out of order
-            found = (self._stored_before(chain, sequence), self._restored.get(chain))
-            last = max((one for one in found if one is not None and one.sequence < sequence), default=None)
+            stood = self._stood.get(chain, [])
+            at = bisect_left(stood, sequence, key=lambda one: one.sequence)
+            last = stood[at - 1] if at else None
         while last is not None and last.sequence in self._given_up:
             last = self._given_up[last.sequence]
         return last
