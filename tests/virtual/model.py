@@ -2,8 +2,8 @@
 
 May, at every instant:
 - nothing that nobody published, no changed content, nothing on a topic that it never asked for;
-- a message of QoS 2 once, if it is subscribed with QoS 2 (a refused one that its program sends once more is
-  another message);
+- a message of QoS 2 once, if it is subscribed with QoS 2, and never if it was refused (one that its program
+  sends once more is another message);
 - of QoS 1 and 2, in order per publisher, topic and QoS (MQTT 5.0, section 4.6), unless a node says that
   it has let one pass (`docs/use/promises.md`; counted in `out_of_order`).
 
@@ -221,7 +221,13 @@ class Model:
 
     def problems(self, now: float) -> list[str]:
         lost = (f"lost: {who} has not got {what}" for who, what in self.lost(now))
-        return [*self._problems, *self._untimely_wills(), *lost]
+        refused = (f"{one} was refused, and came" for one in self.messages if self._came_refused(one))
+        return [*self._problems, *self._untimely_wills(), *refused, *lost]
+
+    def _came_refused(self, message: Message) -> bool:
+        """Its program sends it once more: who has this one has it twice."""
+        is_late = message.qos == 2 and message.is_refused and message.came_at is not None
+        return is_late and not self.is_in_doubt(message.publisher)
 
     def _untimely_wills(self) -> list[str]:
         found = []

@@ -8,6 +8,7 @@ import pytest
 from tests.virtual.nodes import STATE, VirtualMachine, VirtualWorld
 
 from roamcast.event import LIFETIME_MAX, Event, EventClass, Publication
+from roamcast.gateway.mqtt.packets.values import V3_1_1, V5
 from roamcast.runtime.live.settings import TraceSettings
 
 DAY_NS = 86_400 * 10**9
@@ -74,6 +75,45 @@ def test_what_a_full_disk_could_not_keep_waits_for_an_absent_client_all_the_same
         other.disk.is_full = False
         world.run(60.0)
         world.check()
+
+
+@pytest.mark.parametrize(("version", "lasting"), [(V5, True), (V5, False), (V3_1_1, True)])
+def test_what_a_disk_refuses_for_a_moment_is_not_refused_and_there_all_the_same(
+    version: int, lasting: bool
+) -> None:
+    """Of QoS 2: a large one, and one of a client without a lasting session, were refused though they were in
+    the mesh, if the disk took what came next. So the client sent them again, and they came twice."""
+    points = says_all_to_a_disk_that_refuses(None, version, lasting)
+    for point in range(*points):
+        says_all_to_a_disk_that_refuses(point, version, lasting)
+
+
+def says_all_to_a_disk_that_refuses(full_at: int | None, version: int, lasting: bool) -> tuple[int, int]:
+    """The writes while two clients talk; at one of them the disk is full, until other processes' turn."""
+    with VirtualWorld(1) as world:
+        machine = world.machine("a")
+        disk = machine.disk
+
+        def on_point(_: str) -> None:
+            if disk.points - 1 == full_at:
+                disk.is_full = True
+                world.call_later(0.0, setattr, disk, "is_full", False)
+
+        disk.on_point = on_point
+        machine.start()
+        world.run(2.0)
+        subscriber = world.client(machine, "sub")
+        publisher = world.client(machine, "pub", version=version, lasting=lasting)
+        subscriber.subscribe("t/#")
+        world.run(3.0)
+        before = disk.points
+        for size in (0, 70_000, 0):
+            publisher.publish("t/x", 2, size=size)
+            world.run(0.05)
+        world.run(10.0)
+        world.check()
+        assert world.model.acknowledged_count == 3
+        return before, disk.points
 
 
 def test_a_disk_that_cannot_be_read_or_written_does_not_keep_a_node_down() -> None:

@@ -42,7 +42,7 @@ class GatewayNode(Protocol):
         ...
 
     def when_durable(
-        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
+        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], object] | None = None
     ) -> None:
         """Call back once what was written so far survives a crash."""
         ...

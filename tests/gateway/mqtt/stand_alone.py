@@ -138,7 +138,7 @@ class StandAloneNode:
         return self.hosts[Channel.STRATEGY].now()
 
     def when_durable(
-        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
+        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], object] | None = None
     ) -> None:
         if self.storage is None:
             callback()
@@ -168,7 +168,7 @@ class StandingNode(StandAloneNode):
         self._durable_at_once = durable_at_once
 
     def when_durable(
-        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
+        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], object] | None = None
     ) -> None:
         if self._durable_at_once:
             callback()

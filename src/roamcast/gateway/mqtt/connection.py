@@ -17,7 +17,7 @@ import msgspec
 from roamcast.errors import WireError
 from roamcast.event import PAYLOAD_BYTES_MAX, topic_problem
 from roamcast.gateway.access import Accounts
-from roamcast.gateway.mqtt.mesh.exchange import ACCEPTED, PublishOutcome
+from roamcast.gateway.mqtt.mesh.exchange import ACCEPTED, ROOM_SECONDS, PublishOutcome
 from roamcast.gateway.mqtt.packets.codec import (
     PING_RESPONSE,
     MalformedPacket,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from roamcast.gateway.mqtt.listener import MqttListener
 
 TOPICS_KNOWN_MAX = 1_024  # topics that need not be checked again; chosen by us
-ROOM_SECONDS = 0.1  # until the store of a node that was full is asked again; chosen by us
 KEEP_ALIVE_GRACE = 1.5  # section 3.1.2.10
 
 _PUBLISH = int(PacketType.PUBLISH)
@@ -333,9 +332,9 @@ class Connection(Outlet):
         return self._aliases_in[alias]
 
     def _answer_when_durable(self, type: PacketType, packet_id: int) -> None:
-        if not self._undurable:
-            self._server.when_durable(self._on_durable, self._on_not_durable)
         self._undurable.append(self._answers.hold_back(type, packet_id))
+        if len(self._undurable) == 1:  # one call for all until the next commit
+            self._server.when_durable(self._on_durable, self._on_not_durable)
 
     def _on_durable(self) -> None:
         answers, self._undurable = self._undurable, []
@@ -343,13 +342,21 @@ class Connection(Outlet):
         self.release("answers")
 
     def _on_not_durable(self) -> None:
-        """The disk refused what was to be kept: the client gets a reason code and may try again."""
+        """The disk refused what was to be kept: the client gets a reason code and may try again. A message of
+        QoS 2 would then be here twice, so it waits."""
         answers, self._undurable = self._undurable, []
         for answer in answers:
-            if answer in self._answers:
-                if self.session is not None and answer.type is PacketType.PUBREC:
-                    self.session.received.pop(answer.packet_id, None)
+            if answer not in self._answers:
+                continue
+            if answer.type is PacketType.PUBREC:
+                self._exchange.when_kept(partial(self._on_kept, answer))
+            else:
                 self._refuse(answer, ReasonCode.QUOTA_EXCEEDED)
+
+    def _on_kept(self, answer: PendingAnswer) -> None:
+        if answer in self._answers:
+            self._answers.release([answer])
+            self.release("answers")
 
     def _on_taken(self, answer: PendingAnswer, reason: ReasonCode) -> None:
         """A QoS 2 message of a lasting session is published, or refused."""
@@ -357,9 +364,8 @@ class Connection(Outlet):
             self._count("mqtt_unpublished_total", label(reason))
             if answer in self._answers:
                 self._refuse(answer, reason)
-        elif answer in self._answers:
-            self._answers.release([answer])
-            self.release("answers")
+        else:
+            self._on_kept(answer)
 
     def _refuse(self, answer: PendingAnswer, reason: ReasonCode) -> None:
         # In 3.1.1 a PUBLISH cannot be refused, and an acknowledgement would promise delivery.

@@ -196,7 +196,7 @@ class LiveNode:
     # For gateways.
 
     def when_durable(
-        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], None] | None = None
+        self, callback: Callable[[], None], on_failure: Callable[[StoreFullError], object] | None = None
     ) -> None:
         """Call back after the next commit: what was written so far survives a crash. At once without storage.
 

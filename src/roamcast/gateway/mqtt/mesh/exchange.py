@@ -5,6 +5,7 @@ The listener has one session on the node. Publications and subscriptions of all 
 returns.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ ALL_RETAINED = Filter(Compare(FLAGS, Operator.GREATER_OR_EQUAL, RETAINED))
 
 # Chosen by us.
 LARGE_WAITING_MAX = 64 * 1024 * 1024  # octets of large payloads under way from all clients
+ROOM_SECONDS = 0.1  # until a store that had no room is asked again
 OWN_KEPT = 1_000  # events whose publisher is remembered until they are delivered here
 
 _PLAIN: tuple[dict[str, Value], ...] = tuple({FLAGS: qos} for qos in range(3))
@@ -220,9 +222,7 @@ class MeshExchange:
                 then(ReasonCode.QUOTA_EXCEEDED)
                 return
             self.published += 1
-            self._node.when_durable(
-                lambda: then(ReasonCode.SUCCESS), lambda _: then(ReasonCode.QUOTA_EXCEEDED)
-            )
+            self.when_kept(lambda: then(ReasonCode.SUCCESS))
 
         self._large_bytes += len(payload)
         try:
@@ -232,6 +232,13 @@ class MeshExchange:
             self._session.begin_whole(publication, sequence, on_end, is_admitted=True)
         except (InputError, StoreFullError) as error:
             on_end(error)
+
+    def when_kept(self, then: Callable[[], None]) -> None:
+        """What has just been published is durable. It is in the mesh, so a disk that refuses it now is waited
+        for: a client that hears of a refusal would send it once more."""
+        self._node.when_durable(
+            then, lambda _: asyncio.get_running_loop().call_later(ROOM_SECONDS, self.when_kept, then)
+        )
 
     def _outcome(self, admission: Admission, publication: Publication) -> PublishOutcome:
         outcome = admission.outcome

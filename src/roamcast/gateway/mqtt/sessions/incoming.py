@@ -20,7 +20,7 @@ import msgspec
 
 from roamcast.broker.store import StoreFullError
 from roamcast.event import PAYLOAD_BYTES_MAX
-from roamcast.gateway.mqtt.mesh.exchange import MeshExchange
+from roamcast.gateway.mqtt.mesh.exchange import ROOM_SECONDS, MeshExchange
 from roamcast.gateway.mqtt.packets.codec import MalformedPacket, PacketReader, encoded_properties
 from roamcast.gateway.mqtt.packets.values import PacketType, Publish, ReasonCode, Will
 from roamcast.gateway.mqtt.sessions.durable import INCOMING, remaining
@@ -29,7 +29,6 @@ from roamcast.gateway.node import GatewayNode
 from roamcast.runtime.live.storage.clients import QUEUE_MAX, ClientRecords, Queue
 from roamcast.units import Micros
 
-ROOM_SECONDS = 0.1  # until a store that had no room is asked again; chosen by us
 ALWAYS: Micros = 2**62
 
 OnTaken: TypeAlias = Callable[[ReasonCode], None]
@@ -282,10 +281,10 @@ class IncomingMessages:
             # In one transaction with the event. It is in the mesh, so a disk that refuses now is waited for:
             # a client that repeats its message under another number would double it.
             self._replace(session, row, IncomingMessage(kept.packet_id, kept.sequence, 0))
-            self._node.when_durable(lambda: then(ReasonCode.SUCCESS), settle_later)
-
-        def settle_later(_: StoreFullError) -> None:
-            asyncio.get_running_loop().call_later(ROOM_SECONDS, settle)
+            self._node.when_durable(
+                lambda: then(ReasonCode.SUCCESS),
+                lambda _: asyncio.get_running_loop().call_later(ROOM_SECONDS, settle),
+            )
 
         if len(message.payload) > PAYLOAD_BYTES_MAX:
             self._exchange.publish_large(session, message, published, kept.sequence, kept.stamp)
