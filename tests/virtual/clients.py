@@ -77,6 +77,7 @@ class ModelClient(asyncio.Protocol):
         self.sent: dict[int, Publish | Acknowledge] = {}  # not acknowledged: PUBLISH or PUBREL
         self.of_packet: dict[int, Message] = {}
         self.wanted: dict[str, int] = {}  # filters, with their QoS
+        self.subscribes_again = False  # whenever it connects, as many programs do
         self.refused = 0
         self._to_repeat = 0  # refused messages whose program waits before it sends them once more
         self._inflight_max = inflight_max
@@ -250,7 +251,7 @@ class ModelClient(asyncio.Protocol):
             if self._had_session and self.lasting:
                 self.model.lost_session(self)
         self._had_session = True
-        if not packet.session_present:  # nothing stands any more: it is asked for again
+        if not packet.session_present or self.subscribes_again:  # in the first case nothing stands any more
             for wanted, qos in self.wanted.items():
                 if not any(wanted in repr(one) for one in self._asked.values()):
                     self._ask(Subscribe(self._next_asked(), (SubscriptionRequest(wanted, qos),)), now=False)

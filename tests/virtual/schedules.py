@@ -21,6 +21,7 @@ from roamcast.strategy import STRATEGIES
 
 # A new strategy stands here once its schedules pass; every seed then draws anew.
 DRAWN = ("chapar", "directed", "epidemic", "flooding", "odmrp", "opportunistic", "tree")
+AGAIN_FROM = 100_000  # from this seed on, the clients of every second one subscribe whenever they connect
 QUIET = 150.0  # seconds after which nothing more will arrive
 FAULTS = (
     "kill",
@@ -59,6 +60,7 @@ class Schedule:
         """`is_swarm`: the seed draws the strategy too, and who may publish where. `has_programs`: there are
         programs on local sockets, and wills. Without them old seeds play what they played when they were
         found."""
+        self.seed = seed
         self.random = random = Random(seed)
         self.swarm = Random(f"{seed} swarm") if is_swarm else None
         self.extra = Random(f"{seed} programs") if has_programs else None
@@ -171,6 +173,7 @@ class Schedule:
                 random.choice(self.machines), f"sub{number}", receive_maximum=receive, will=self._will()
             )
             client.subscribe(random.choice(("t/#", "t/+", "t/0")), random.choice((2, 2, 2, 1)))
+            client.subscribes_again = self.seed >= AGAIN_FROM and bool(self.seed & 1)
             self.subscribers.append(client)
         if self.extra is not None:
             for number in range(self.extra.randrange(1, 3)):

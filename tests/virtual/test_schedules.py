@@ -233,6 +233,31 @@ def test_who_subscribes_to_what_is_stored_has_the_disk_synced_a_few_times(strate
         world.check()
 
 
+@pytest.mark.parametrize("after", [0.001, 0.002, 0.005, 0.01])
+def test_a_client_that_subscribes_again_has_not_had_what_waits_for_it(after: float) -> None:
+    """As many programs do whenever they connect. All that the store had was noted as from before the
+    subscription, what still waited for the client too, and a kill lost it."""
+    with VirtualWorld(1) as world:
+        machine = world.machine("a")
+        machine.start()
+        subscriber = world.client(machine, "sub", receive_maximum=1)
+        publisher = world.client(machine, "pub")
+        subscriber.subscribe("t/#")
+        world.run(3.0)
+        subscriber.leave()
+        for number in range(10):
+            publisher.publish("t/x", 1 + number % 2)
+        world.run(3.0)
+        assert world.model.acknowledged_count == 10
+        subscriber.come()
+        subscriber.subscribe("t/#")
+        world.run(after)
+        machine.kill()
+        machine.start()
+        world.run(10.0)
+        world.check()
+
+
 def test_chapar_refuses_what_it_would_not_keep() -> None:
     with VirtualWorld(1) as world:
         machine = world.machine("a", strategy="chapar")

@@ -307,7 +307,8 @@ class MeshExchange:
         identifiers = (identifier,) if identifier else ()
         wants_retained = request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
         notes_what_is_done = self._notes.is_kept and session.is_durable
-        for entry in self._shown(parsed.on_topic, set()):
+        # Without what came since the subscription stands: it is on its way already.
+        for entry in self._shown(parsed.on_topic, session.awaited()):
             event = entry.event
             # MQTT: a message that is not retained is only for those who had subscribed before it.
             is_for_others = is_kept_message(event) and not self._shows_qos1

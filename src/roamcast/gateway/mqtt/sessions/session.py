@@ -212,6 +212,11 @@ class MqttSession:
         """All that the client may not have, oldest first."""
         return [*self._inflight.values(), *self._queue]
 
+    def awaited(self) -> set[EventId]:
+        """The memorized events that the client still has to get."""
+        messages = (one.message for one in self.unacknowledged())
+        return {one.event for one in self._deferred} | {one.memorized[0] for one in messages if one.memorized}
+
     # Inputs.
 
     def deliver(
