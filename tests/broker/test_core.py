@@ -188,6 +188,29 @@ def test_what_a_full_disk_refused_keeps_a_full_store_from_nothing() -> None:
     assert third.id in store and fourth.id not in store
 
 
+def test_a_retained_event_has_room_in_a_full_store_only_in_the_place_of_another() -> None:
+    """Seed 100044: it was tried all the same, and each refusal said for 5 seconds that the disk is full."""
+
+    def retained(sequence: int, topic: str) -> Event:
+        attributes: dict[str, bool | int | float | str | None] = {"mqtt": 4, "mqtt.at": sequence}
+        return Event(1, sequence, attributes, b"x", topic, "", EventClass.MEMORIZED, 600 * SECOND)
+
+    host = FakeHost(node=5)
+    host.attach(Layer())
+    store = DiskStore(2, None, 0)
+    store.settled = lambda stored: []
+    core = Broker(host, Inbox(), store=store)
+    core.keep(retained(1, "old"), 0)
+    store.refuses = True
+    lonely, newer = retained(2, "new"), retained(3, "old")
+    assert not core.deliver(lonely, 0) and not core.deliver(newer, 0)
+    store.refuses = False
+    core.keep(retained(4, "another"), 0)
+    host.advance(REFUSED_PAUSE)
+    assert newer.id in store and len(store) == 2
+    assert core.is_unkept(lonely.id) and core.may_keep
+
+
 def test_what_memory_has_no_room_for_is_new_again_and_handed_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

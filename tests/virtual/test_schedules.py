@@ -49,6 +49,10 @@ MENDED_WITH_PROGRAMS = {
     31_674: ("tree", "after a restart places were taken client by client, and not in the order of numbers"),
     40_929: ("odmrp", "a full disk could not forget the record of what it refused, and a kill published it"),
     43_042: ("chapar", "no loss: the model missed the will of a client that was back within its delay"),
+    100_044: (
+        "epidemic",
+        "a retained message that a full disk had refused was tried again, by then by a full store, as above",
+    ),
     20_184: ("directed", "who subscribed after an event had come too early got it before those before it"),
 }
 

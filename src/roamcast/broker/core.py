@@ -439,7 +439,12 @@ class Broker:
         return not self.unkept.is_refused and self.unkept.discard(event)
 
     def _has_room_now(self, unkept: StoredEvent) -> bool:
-        return self.store.has_room(len(unkept.event.payload), self._host.now(), hops=unkept.hops)
+        return self.store.has_room(
+            len(unkept.event.payload),
+            self._host.now(),
+            self.store.superseded_by(unkept.event),
+            hops=unkept.hops,
+        )
 
     def _is_kept_now(self, unkept: StoredEvent) -> bool:
         """The store takes an event that it had refused; whoever waited for that gets it."""

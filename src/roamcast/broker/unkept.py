@@ -90,8 +90,9 @@ class UnkeptEvents:
         full_at = -1  # hops
         for key, held in self._held():
             if held.expires_at > self._host.now():
-                has_own_room = is_chunk(held.event) or supersedes(held.event)
-                if not has_own_room and (held.hops <= full_at or not self._has_room(held)):
+                # A retained one has room of its own where it replaces another, which the store knows.
+                is_refused = held.hops <= full_at and not supersedes(held.event)
+                if not is_chunk(held.event) and (is_refused or not self._has_room(held)):
                     full_at = max(full_at, held.hops)
                     self._pause()
                     continue
