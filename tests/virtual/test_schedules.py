@@ -262,6 +262,45 @@ def test_a_client_that_subscribes_again_has_not_had_what_waits_for_it(after: flo
         world.check()
 
 
+def test_what_waits_for_room_outlives_the_session_of_its_publisher() -> None:
+    """Two messages are written down, the node dies, and has room for one. The client hears that both are
+    there, and ends its session: a second kill lost what still waited for room."""
+    with VirtualWorld(1) as world:
+        machine = world.machine("a", events_max=3)
+        disk = machine.disk
+        machine.start()
+        subscriber, publisher = world.client(machine, "sub"), world.client(machine, "pub")
+        subscriber.subscribe("t/#")
+        world.run(3.0)
+        subscriber.leave()
+        for _ in range(2):
+            publisher.publish("t/x", 2)
+            world.run(1.0)
+
+        def on_point(what: str) -> None:
+            if what.startswith("INSERT INTO queued"):
+                disk.kill_at = disk.points + 3  # when the commit of both records is done
+
+        disk.on_point = on_point
+        for _ in range(2):
+            publisher.publish("t/x", 2)
+        world.run(1.0)
+        disk.kill_at, disk.on_point = None, lambda what: None
+        assert not machine.is_up, "else nothing is tried"
+        machine.start()
+        world.run(5.0)
+        assert machine.listener is not None and len(machine.listener.incoming.unpublished) == 1
+        assert world.model.acknowledged_count == 4 and publisher.is_idle
+        publisher.lasting = False
+        publisher.drop()
+        world.run(3.0)
+        machine.kill()
+        machine.start()
+        subscriber.come()
+        world.run(20.0)
+        world.check()
+
+
 def test_chapar_refuses_what_it_would_not_keep() -> None:
     with VirtualWorld(1) as world:
         machine = world.machine("a", strategy="chapar")

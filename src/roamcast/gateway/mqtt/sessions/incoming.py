@@ -14,6 +14,7 @@ for which there is no room when it is due waits in the same way: nobody is there
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -200,6 +201,16 @@ class IncomingMessages:
             unpublished.kept.packet_id = 0
             self._replace(session, row, unpublished.kept)
         self._node.when_durable(then, lambda _: then())
+
+    def outlive(self, session: MqttSession) -> None:
+        """The session ends, and its rows with it. What waits for room may have been acknowledged: it goes on
+        as wills do, without a session."""
+        for at, one in enumerate(self.unpublished):
+            if one.session is session:
+                one.kept.packet_id = 0
+                with suppress(StoreFullError):
+                    row = self._queue(None).append(_encoder.encode(one.kept))
+                    self.unpublished[at] = one._replace(session=None, row=row)
 
     def restore(self, sessions: Iterable[MqttSession | None]) -> None:
         """After a restart: identifiers that are not released, and what may not have been published, in the

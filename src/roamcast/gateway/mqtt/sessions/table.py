@@ -94,7 +94,7 @@ class Sessions:
             self._notes.save(session)
             self._settle_later()
         elif was_durable:
-            self._notes.end(session)
+            self._forget(session)
 
     def changed(self, session: MqttSession) -> None:
         """Its subscriptions changed, or anything else that is stored."""
@@ -210,6 +210,10 @@ class Sessions:
         self.chores.add(self._exchange.interests.remove_all(session))
         if self._sessions.get(session.client_id) is session:
             del self._sessions[session.client_id]
+        self._forget(session)
+
+    def _forget(self, session: MqttSession) -> None:
+        self._incoming.outlive(session)
         self._notes.end(session)
 
     def _publish_will(self, session: MqttSession) -> None:
