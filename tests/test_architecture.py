@@ -359,22 +359,22 @@ def test_no_strategy_imports_another() -> None:
 # Ratchets: statements (without docstrings) and files of each top folder only fall. Whoever makes one smaller
 # lowers its line; raising one needs its reason in the same line.
 SIZES: dict[str, tuple[int, int]] = {
-    "broker": (
-        1_050,
-        9,
-    ),  # refused by a disk, tried where there is room, told; places kept, restarts too, in order
+    # refused by a disk, tried where there is room, told; several leave a full store at once; order of expiry
+    "broker": (1_069, 9),
     "cli": (645, 10),  # check, groups, reconnect, faults by hand, misspelt commands
     "client": (1_222, 8),  # reconnect, failures told, near, no position said, what is sent to a node shown
     "daemon": (722, 7),  # check, of nodes that run too, init without an editor, members of JSON
     "exchange": (385, 3),  # words counted
     "filter": (2_759, 22),  # WITHIN; XPath loaded when asked for
-    "gateway": (4_989, 34),  # JSON, HTTP, tiles, counts, stamps, wills in order, what is noted is not refused
+    # JSON, HTTP, tiles, counts, stamps, wills in order; what is noted or in the mesh is not refused; what waits
+    # for room outlives its session (11); all answers of a commit in one call (10)
+    "gateway": (5_016, 34),
     "kit": (1_382, 15),  # refused after restarts; slow radios; handed to all; fingerprints; single gaps
     "lab": (10_009, 95),  # own control traffic by what is received; packed for workers, lost writes told
     "modulator": (234, 4),
-    "modules at the top": (1_720, 19),  # a full store asks in few calls; entry points read when needed
+    "modules at the top": (1_726, 19),  # a full store asks in few calls; entry points; alike attributes once
     "pages": (32, 1),
-    "runtime": (6_853, 53),  # names told again, in refusals too; no old news; faults by hand
+    "runtime": (6_889, 53),  # names told again; faults by hand; notes of what was pushed out, by runs
     "scenario": (715, 6),  # [limit]
     "sealing": (645, 7),  # named statements
     # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7), kept late; order (4);
