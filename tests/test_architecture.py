@@ -379,7 +379,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "sealing": (645, 7),  # named statements
     # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7), kept late; order (4);
     # what all neighbours have heard, brief digests (30); many gaps repaired at once (44)
-    "strategy": (14_603, 101),  # the tree asks for memorized events in their order; chapar syncs once
+    "strategy": (14_605, 101),  # the tree asks for memorized events in their order; chapar syncs once; entered once
     "testing": (552, 4),  # full relays are a tested promise; so is order
     "underlay": (2_066, 15),  # riders of beacons, brief ones, neighbours of neighbours
     "wire": (709, 7),  # names, whose attributes

@@ -53,6 +53,7 @@ MENDED_WITH_PROGRAMS = {
         "epidemic",
         "a retained message that a full disk had refused was tried again, by then by a full store, as above",
     ),
+    100_803: ("tree", "what was published once more under its number was entered twice, and left once"),
     20_184: ("directed", "who subscribed after an event had come too early got it before those before it"),
 }
 
@@ -139,6 +140,30 @@ def test_a_message_whose_number_was_reserved_arrives_after_later_numbers(strateg
                 publisher.publish("t/x", qos, size=size)
         world.run(20.0)
         assert world.model.acknowledged_count == 8
+        world.check()
+
+
+@pytest.mark.parametrize("strategy", HANDING_OVER)
+def test_a_large_message_that_a_full_disk_refuses_half_way_comes_whole(strategy: str) -> None:
+    """It is published once more under its numbers: `tree` raised an error when the first ones expired."""
+    with VirtualWorld(1) as world:
+        one, other = (world.machine(name, strategy=strategy) for name in "ab")
+        world.link(one, other)
+        one.start()
+        other.start()
+        subscriber, publisher = world.client(other, "sub"), world.client(one, "pub")
+        subscriber.subscribe("t/#")
+        world.run(20.0)
+        publisher.publish("t/x", 2, size=200_000)
+        world.run(0.2)
+        one.disk.is_full = True
+        world.run(5.0)
+        assert publisher.sent, "else nothing is tried"
+        one.disk.is_full = False
+        for _ in range(20):
+            publisher.publish("t/y", 1)
+            world.run(3.0)
+        assert world.model.acknowledged_count == 21
         world.check()
 
 

@@ -140,8 +140,10 @@ class Tree(Strategy, OverlayListener):
         self._has_published = True
         self._set_member()
         now = self.host.now()
-        kept = KeptEvent(event.id, event, 0, now, False, is_named=True)
-        self.recent.add(kept, now)
+        kept = self.recent.find(event.id)
+        if kept is None:  # else it is tried once more: a large payload that a full disk refused half-way
+            kept = KeptEvent(event.id, event, 0, now, False, is_named=True)
+            self.recent.add(kept, now)
         self._send_on_soon(kept)
 
     def _set_member(self) -> None:
