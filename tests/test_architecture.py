@@ -366,8 +366,8 @@ SIZES: dict[str, tuple[int, int]] = {
     "daemon": (722, 7),  # check, of nodes that run too, init without an editor, members of JSON
     "exchange": (385, 3),  # words counted
     "filter": (2_759, 22),  # WITHIN; XPath loaded when asked for
-    # JSON, HTTP, tiles, counts, stamps, wills in order; what is noted or in the mesh is not refused; what waits
-    # for room outlives its session (11); all answers of a commit in one call (10)
+    # JSON, HTTP, tiles, counts, stamps, wills in order; what is noted or in the mesh is not refused; what
+    # waits for room outlives its session (11); all answers of a commit in one call (10)
     "gateway": (5_016, 34),
     "kit": (1_382, 15),  # refused after restarts; slow radios; handed to all; fingerprints; single gaps
     "lab": (10_009, 95),  # own control traffic by what is received; packed for workers, lost writes told
@@ -379,7 +379,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "sealing": (645, 7),  # named statements
     # directed (784); chapar on full channels (17), restarts (13); odmrp (10); tree (7), kept late; order (4);
     # what all neighbours have heard, brief digests (30); many gaps repaired at once (44)
-    "strategy": (14_605, 101),  # the tree asks for memorized events in their order; chapar syncs once; entered once
+    "strategy": (14_605, 101),  # the tree asks in order and enters once; chapar syncs once
     "testing": (552, 4),  # full relays are a tested promise; so is order
     "underlay": (2_066, 15),  # riders of beacons, brief ones, neighbours of neighbours
     "wire": (709, 7),  # names, whose attributes
