@@ -43,7 +43,6 @@ logger = logging.getLogger("roamcast.storage")
 # The bounds in octets and the two of `LAZY` are chosen by us.
 BYTES_MAX = 256 * 1024 * 1024
 DISK_RESERVE = 4 * 1024 * 1024  # octets left free on the disk: others write there too
-UNCHECKED_MAX = DISK_RESERVE // 4  # octets of one transaction before the room on the disk is looked at again
 STABLE_RESERVE = 1024 * 1024  # octets beyond `bytes_max` for `stable`
 PAGE_BYTES = 4_096
 LAZY: Micros = 500 * MILLISECOND  # longest delay of a write that nobody waits for: fewer syncs against loss
@@ -131,7 +130,6 @@ class NodeStorage:
         self._unwritten: dict[EventId, Write] = {}
         self._waiting: list[OnDurable] = []
         self._failure: StoreFullError | None = None  # of the turn
-        self._unchecked = 0  # octets of events since the room on the disk was looked at
         self._lazy_until: Micros | None = None
         self._is_lazy = True  # all that is written may wait
         self._cautious = False  # after a failed commit: events are committed one by one
@@ -254,12 +252,9 @@ class NodeStorage:
         `wall`: the wall clock in microseconds since 1970. Where it is not set (before 2026), the lifetime
         does not run while the node is off: events are kept too long rather than lost.
         """
+        self._check_disk()
         expires = wall + remaining if wall >= CLOCK_SET else None
         data = _encoder.encode(event)
-        if not self._written or self._unchecked > UNCHECKED_MAX:
-            self._check_disk()
-            self._unchecked = 0
-        self._unchecked += len(data)
         counted = _checked(hops, expires, remaining, data)
         kept = (event.publisher, event.sequence, counted, expires, remaining, data)
         removed = () if instead_of is None else ((_REMOVE, tuple(instead_of)),)
