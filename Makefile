@@ -33,10 +33,10 @@ demo: $(READY)  ## the main job in small: one scenario, every strategy, to an HT
 	$(BIN)/roamcast demo --out out/demo
 
 # Side by side: mypy has one process, and takes half a minute in a fresh clone.
-check: lint  ## lint, types and the tests that need no Spark, no real time and no long computation; about 75 seconds on 2 cores
+check: lint  ## lint, types and the tests that need no Spark, no real time and no long computation; about 65 seconds on 2 cores
 	$(MAKE) --no-print-directory --jobs 2 types quick
 
-test: lint  ## lint, types and all tests; about six minutes on 2 cores
+test: lint  ## lint, types and all tests; about seven minutes on 2 cores
 	$(MAKE) --no-print-directory --jobs 2 types unit
 
 lint: $(READY)
