@@ -368,7 +368,7 @@ SIZES: dict[str, tuple[int, int]] = {
     "filter": (2_759, 22),  # WITHIN; XPath loaded when asked for
     # JSON, HTTP, tiles, counts, stamps, wills in order; what is noted or in the mesh is not refused; what
     # waits for room outlives its session (11); all answers of a commit in one call (10)
-    "gateway": (5_016, 34),
+    "gateway": (5_021, 34),
     "kit": (1_382, 15),  # refused after restarts; slow radios; handed to all; fingerprints; single gaps
     "lab": (10_009, 95),  # own control traffic by what is received; packed for workers, lost writes told
     "modulator": (234, 4),

@@ -55,6 +55,11 @@ MENDED_WITH_PROGRAMS = {
     ),
     100_803: ("tree", "what was published once more under its number was entered twice, and left once"),
     114_209: ("opportunistic", "the room on the disk was looked at once for all events of a commit"),
+    200_136: (
+        "epidemic",
+        "what a full disk had kept of released messages counted for the receive maximum: the client was"
+        " disconnected for ever",
+    ),
     20_184: ("directed", "who subscribed after an event had come too early got it before those before it"),
 }
 

@@ -94,6 +94,9 @@ class Connection(Outlet):
         self._answers = Acknowledgements(self.send)
         self._undurable: list[PendingAnswer] = []  # those of them that wait for the next commit
         self._large = 0  # large payloads of this client whose chunks are under way
+        # Packet identifiers of earlier connections, until they are used again. The receive maximum is for one
+        # connection (MQTT 5.0, 3.1.2.11.3), and a full disk may have kept what its client has released.
+        self._received_before: set[int] = set()
 
     # From the transport.
 
@@ -182,6 +185,7 @@ class Connection(Outlet):
             self.close()
             return
         self.session = accepted.session
+        self._received_before = set(accepted.session.received)
         granted = accepted.properties.server_keep_alive
         keep_alive = connect.keep_alive if granted is None else granted
         self._silence_max = keep_alive * KEEP_ALIVE_GRACE if keep_alive else None
@@ -199,6 +203,7 @@ class Connection(Outlet):
         if packet.topic not in _publishable or packet.properties is not None:
             packet = self._checked(packet)
         qos, packet_id = packet.qos, packet.packet_id
+        self._received_before.discard(packet_id)
         if qos == 2 and packet_id in session.received:
             self._answers.give(PacketType.PUBREC, packet_id, ReasonCode.SUCCESS, self.version)  # we have it
             return
@@ -251,7 +256,8 @@ class Connection(Outlet):
         return packet if packet.topic else msgspec.structs.replace(packet, topic=topic)
 
     def _check_receive_maximum(self, session: MqttSession) -> None:
-        most, received = self._options.receive_maximum, len(session.received)
+        most = self._options.receive_maximum
+        received = len(session.received) - len(self._received_before)
         # The first is never less than the second, and need not look at each.
         waiting = len(self._answers.waiting)
         if received + waiting < most or received + self._answers.unreceived < most:
@@ -403,6 +409,7 @@ class Connection(Outlet):
                     reason = ReasonCode.PACKET_ID_NOT_FOUND
                     self._answers.give(PacketType.PUBREL, packet_id, reason, self.version)
             case PacketType.PUBREL:
+                self._received_before.discard(packet_id)
                 reason = (
                     ReasonCode.SUCCESS if packet_id in session.received else ReasonCode.PACKET_ID_NOT_FOUND
                 )  # in 3.1.1 PUBCOMP has no reason: the exchange is over either way
